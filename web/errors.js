@@ -1,0 +1,24 @@
+/**
+ * The one error class of this package. `code` is stable and meant for programs; `message` is a sentence
+ * for people that names what is wrong.
+ */
+
+/**
+ * FORMAT, UNSUPPORTED, MEMORY, ARGUMENT, STATE, TOKEN, CONTEXT, SEQ and LOGITS are those of src/error.def,
+ * where each is explained; TEMPLATE: there is no chat template, or it failed.
+ * @typedef {string} ErrorCode
+ */
+
+export class ModelError extends Error {
+  /**
+   * @param {ErrorCode} code
+   * @param {string} message
+   * @param {ErrorOptions} [options]
+   */
+  constructor(code, message, options) {
+    super(message, options);
+    this.name = 'ModelError';
+    /** @readonly */
+    this.code = code;
+  }
+}
