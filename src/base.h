@@ -1,0 +1,43 @@
+/* base.h: what every file starts from. Freestanding C11: no libc header beyond the compiler's own,
+ * and memcpy as a builtin, since a call of that name would become an import in some builds. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint16_t f16; /* IEEE binary16 bits */
+
+#define LM_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define LM_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define LM_COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Our own mistakes only, never bytes from outside. Off in released modules. */
+#ifdef LM_DEBUG
+#define LM_ASSERT(condition) ((condition) ? (void)0 : __builtin_trap())
+#else
+#define LM_ASSERT(condition) ((void)0)
+#endif
+
+static inline void copy_bytes(void *to, const void *from, size_t n) { __builtin_memcpy(to, from, n); }
+static inline void zero_bytes(void *to, size_t n) { __builtin_memset(to, 0, n); }
+
+/* Unaligned little-endian reads: all targets are little-endian. */
+static inline uint16_t read_u16(const void *p) { uint16_t v; copy_bytes(&v, p, sizeof v); return v; }
+static inline uint32_t read_u32(const void *p) { uint32_t v; copy_bytes(&v, p, sizeof v); return v; }
+static inline uint64_t read_u64(const void *p) { uint64_t v; copy_bytes(&v, p, sizeof v); return v; }
+
+static inline float f32_from_bits(uint32_t bits) { float v; copy_bytes(&v, &bits, sizeof v); return v; }
+static inline uint32_t f32_bits(float v) { uint32_t bits; copy_bytes(&bits, &v, sizeof bits); return bits; }
+
+/* Exact for every value, subnormals, infinities and NaN included. */
+static inline float f16_to_f32(f16 h) {
+  const uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = (uint32_t)(h & 0x7fff) << 13;
+  if (magnitude >= 0x0f800000) return f32_from_bits(sign | magnitude | 0x7f800000);
+  return f32_from_bits(sign | f32_bits(f32_from_bits(magnitude) * 0x1p112f));
+}
+
+static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+
+/* Products and sums of sizes from a file: false when 64 bits do not hold them. */
+static inline bool mul_size(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_add_overflow(a, b, out); }

@@ -1,0 +1,34 @@
+/* quant.h: tensor types as a table. What a block's bytes mean stands in quants/FAMILY.c, once, as
+ * to_float; how fast kernels lay the same blocks out is theirs (wasm/kernels). */
+#pragma once
+#include "base.h"
+
+enum quant_id { /* rows of quant.def, in its order */
+#define QUANT(name, id, items, bytes) QUANT_##name,
+#define QUANT_NAMED(name, id, items, bytes) QUANT_##name,
+#include "quant.def"
+#undef QUANT
+#undef QUANT_NAMED
+  N_QUANTS
+};
+
+struct quant {
+  const char *name;
+  uint32_t gguf_id;
+  uint32_t items; /* weights per block */
+  uint32_t bytes; /* bytes per block */
+  /* src: blocks as in the file, unaligned; dst: n floats, n % items = 0. 0: known by size only. */
+  void (*to_float)(const void *src, float *dst, uint32_t n);
+};
+
+extern const struct quant quants[N_QUANTS];
+
+/* Row of the table for a type number of the file; N_QUANTS if there is none. */
+uint32_t quant_of_gguf(uint32_t gguf_id);
+
+/* quants/: to_float of each QUANT row. */
+#define QUANT(name, id, items, bytes) void quant_to_float_##name(const void *src, float *dst, uint32_t n);
+#define QUANT_NAMED(name, id, items, bytes)
+#include "quant.def"
+#undef QUANT
+#undef QUANT_NAMED
