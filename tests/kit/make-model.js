@@ -1,0 +1,329 @@
+/**
+ * make-model.js: writes GGUF files of our own: any metadata, any tensor list, versions 2 and 3, any
+ * alignment; and small models of the llama architecture with seeded random weights in every type that
+ * the engine computes with. Same arguments, same bytes. Test models: no quality of quantisation is sought.
+ *
+ *   makeGguf({ meta: { 'general.architecture': ['string', 'llama'] }, tensors: [{ name, dims, values }] })
+ *   makeModel({ nLayers: 2, type: 'Q4_1' })          a whole model
+ *   makeModel({ ...BIG, headerOnly: true })          the header of one that would not fit
+ */
+import { vocabulary } from './make-vocabulary.js';
+
+/* ---- Tensor types: GGUF id, weights and bytes per block, encoder of one block at byte o. ---- */
+
+const word = new DataView(new ArrayBuffer(4));
+
+/** Bits of the nearest IEEE binary16, ties to even. */
+export function f16Bits(x) {
+  word.setFloat32(0, x);
+  const bits = word.getUint32(0);
+  const sign = (bits >>> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00;
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;
+  if (magnitude < 0x38800000) return sign | roundToEven(Math.abs(Math.fround(x)) * 2 ** 24);
+  return sign | ((magnitude - 0x38000000 + 0xfff + ((magnitude >>> 13) & 1)) >>> 13);
+}
+
+export function f16Value(bits) {
+  const exponent = (bits >>> 10) & 31;
+  const fraction = bits & 1023;
+  const sign = bits & 0x8000 ? -1 : 1;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24);
+}
+
+export function roundToEven(x) {
+  const low = Math.floor(x);
+  if (x - low !== 0.5) return Math.round(x);
+  return low % 2 === 0 ? low : low + 1;
+}
+
+const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
+
+function encodeBf16(out, o, x) {
+  word.setFloat32(0, x[0]);
+  const bits = word.getUint32(0);
+  out.setUint16(o, (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16, true);
+}
+
+/** d, then 32 x int8: w = d q. */
+function encodeQ8_0(out, o, x) {
+  const bits = f16Bits(Math.max(...x.map(Math.abs)) / 127);
+  const d = f16Value(bits);
+  out.setUint16(o, bits, true);
+  for (let i = 0; i < 32; i++) out.setInt8(o + 2 + i, d ? clamp(Math.round(x[i] / d), -127, 127) : 0);
+}
+
+/** 16 bytes: item i in the low half of byte i, item i + 16 in the high half. */
+function putNibbles(out, o, nibble) {
+  for (let i = 0; i < 16; i++) out.setUint8(o + i, nibble(i) | (nibble(i + 16) << 4));
+}
+
+/** d, then nibbles: w = d (q - 8). */
+function encodeQ4_0(out, o, x) {
+  const largest = x.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a));
+  const bits = f16Bits(largest / -8);
+  const d = f16Value(bits);
+  out.setUint16(o, bits, true);
+  putNibbles(out, o + 2, (i) => (d ? clamp(Math.round(x[i] / d) + 8, 0, 15) : 8));
+}
+
+/** d, m, then nibbles: w = d q + m. */
+function encodeQ4_1(out, o, x) {
+  const dBits = f16Bits((Math.max(...x) - Math.min(...x)) / 15);
+  const mBits = f16Bits(Math.min(...x));
+  const d = f16Value(dBits);
+  out.setUint16(o, dBits, true);
+  out.setUint16(o + 2, mBits, true);
+  putNibbles(out, o + 4, (i) => (d ? clamp(Math.round((x[i] - f16Value(mBits)) / d), 0, 15) : 0));
+}
+
+/** Types that have an encoder. */
+export const TYPES = {
+  F32: { id: 0, items: 1, bytes: 4, encode: (out, o, x) => out.setFloat32(o, x[0], true) },
+  F16: { id: 1, items: 1, bytes: 2, encode: (out, o, x) => out.setUint16(o, f16Bits(x[0]), true) },
+  BF16: { id: 30, items: 1, bytes: 2, encode: encodeBf16 },
+  Q8_0: { id: 8, items: 32, bytes: 34, encode: encodeQ8_0 },
+  Q4_0: { id: 2, items: 32, bytes: 18, encode: encodeQ4_0 },
+  Q4_1: { id: 3, items: 32, bytes: 20, encode: encodeQ4_1 },
+};
+
+/** Values as the bytes of a tensor of `type`; rows must be whole blocks. */
+export function encode(type, values) {
+  const { items, bytes, encode: one } = TYPES[type];
+  const out = new Uint8Array((values.length / items) * bytes);
+  const view = new DataView(out.buffer);
+  for (let i = 0, o = 0; i < values.length; i += items, o += bytes) one(view, o, Array.from(values.slice(i, i + items)));
+  return out;
+}
+
+/* ---- The container ---- */
+
+const VALUE = {
+  u8: [0, 1, 'setUint8'], i8: [1, 1, 'setInt8'], u16: [2, 2, 'setUint16'], i16: [3, 2, 'setInt16'],
+  u32: [4, 4, 'setUint32'], i32: [5, 4, 'setInt32'], f32: [6, 4, 'setFloat32'], bool: [7, 1, 'setUint8'],
+  string: [8], array: [9],
+  u64: [10, 8, 'setBigUint64'], i64: [11, 8, 'setBigInt64'], f64: [12, 8, 'setFloat64'],
+}; // prettier-ignore
+
+/** Names of all metadata types. */
+export const VALUE_TYPES = Object.keys(VALUE);
+
+class Writer {
+  #bytes = new Uint8Array(1 << 16);
+  length = 0;
+
+  /** Room for n bytes at the end; returns where they start. */
+  #grow(n) {
+    const at = this.length;
+    this.length += n;
+    if (this.length > this.#bytes.length) {
+      const larger = new Uint8Array(Math.max(this.length, 2 * this.#bytes.length));
+      larger.set(this.#bytes);
+      this.#bytes = larger;
+    }
+    return at;
+  }
+  bytes(b) {
+    const at = this.#grow(b.length);
+    this.#bytes.set(b, at);
+  }
+  scalar(type, v) {
+    const [, size, set] = VALUE[type];
+    const at = this.#grow(size);
+    new DataView(this.#bytes.buffer)[set](at, size === 8 && type !== 'f64' ? BigInt(v) : Number(v), true);
+  }
+  /** A string, or bytes that need not be UTF-8. */
+  string(s) {
+    const b = typeof s === 'string' ? new TextEncoder().encode(s) : s;
+    this.scalar('u64', b.length);
+    this.bytes(b);
+  }
+  /** One metadata value: a scalar, a string, or ['element type', [values]] for an array. */
+  value(type, v) {
+    if (type === 'string') return this.string(v);
+    if (type !== 'array') return this.scalar(type, v);
+    const [element, values] = v;
+    this.scalar('u32', VALUE[element][0]);
+    this.scalar('u64', values.length);
+    for (const one of values) this.value(element, one);
+  }
+  pad(alignment) {
+    this.#grow((alignment - (this.length % alignment)) % alignment);
+  }
+  done() {
+    return this.#bytes.slice(0, this.length);
+  }
+}
+
+/** Type name or the number of one that has no encoder; the latter's tensors give their size. */
+const typeId = (type) => (typeof type === 'number' ? type : TYPES[type].id);
+
+function sizeOf({ dims, type = 'F32', bytes, size }) {
+  if (bytes) return bytes.length;
+  if (size !== undefined) return size;
+  return (dims.reduce((a, b) => a * Number(b), 1) / TYPES[type].items) * TYPES[type].bytes;
+}
+
+/**
+ * A GGUF file.
+ * @param {object} file
+ * @param {Record<string, [string, any]> | [string, [string, any]][]} [file.meta]  key to [type, value]
+ * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros); offset to
+ *   overrule the place it gets; type may be a number, then with bytes or size}
+ * @param {number} [file.version]
+ * @param {number} [file.alignment]  what the offsets obey; the key is written where it is not 32
+ * @param {boolean} [file.headerOnly]  leaves the tensors' bytes out
+ * @param {bigint | number} [file.nTensors]  overrules the count, as does nKeys
+ */
+export function makeGguf({ meta = {}, tensors = [], version = 3, alignment = 32, headerOnly = false, nTensors, nKeys }) {
+  const entries = Array.isArray(meta) ? [...meta] : Object.entries(meta);
+  if (alignment !== 32) entries.push(['general.alignment', ['u32', alignment]]);
+  const w = new Writer();
+  w.bytes(new TextEncoder().encode('GGUF'));
+  w.scalar('u32', version);
+  w.scalar('u64', nTensors ?? tensors.length);
+  w.scalar('u64', nKeys ?? entries.length);
+  for (const [key, [type, value]] of entries) {
+    w.string(key);
+    w.scalar('u32', VALUE[type][0]);
+    w.value(type, value);
+  }
+  let offset = 0;
+  for (const t of tensors) {
+    w.string(t.name);
+    w.scalar('u32', t.dims.length);
+    for (const d of t.dims) w.scalar('u64', d);
+    w.scalar('u32', typeId(t.type ?? 'F32'));
+    w.scalar('u64', t.offset ?? offset);
+    offset = Math.ceil((offset + sizeOf(t)) / alignment) * alignment;
+  }
+  if (headerOnly) return w.done();
+  for (const t of tensors) {
+    w.pad(alignment);
+    w.bytes(t.bytes ?? (t.values ? encode(t.type ?? 'F32', t.values) : new Uint8Array(sizeOf(t))));
+  }
+  return w.done();
+}
+
+/* ---- Models ---- */
+
+/** Seeded numbers in [0, 1): xorshift of 32 bits. */
+export function randomNumbers(seed) {
+  let s = (Math.imul(seed, 0x9e3779b1) ^ 0x5bd1e995) | 0 || 1;
+  const next = () => {
+    s ^= s << 13;
+    s ^= s >>> 17;
+    s ^= s << 5;
+    return (s >>> 0) / 2 ** 32;
+  };
+  for (let i = 0; i < 8; i++) next();
+  return next;
+}
+
+/** n values around `mean`, nearly normal, of standard deviation sigma. */
+function bell(random, n, sigma, mean = 0) {
+  const out = new Float32Array(n);
+  for (let i = 0; i < n; i++) out[i] = mean + sigma * (random() + random() + random() + random() - 2) * Math.sqrt(3);
+  return out;
+}
+
+/** Tensors of the llama architecture: [name, dims, spread of the random weights, their mean]. */
+function tensorList(s) {
+  const { dModel: d, dFf, nVocab, headDim } = s;
+  const q = s.nHeads * headDim;
+  const kv = s.nKvHeads * headDim;
+  const matrix = (name, n, k) => [name, [k, n], 1 / Math.sqrt(k)];
+  const norm = (name) => [name, [d], 0.1, 1];
+  const bias = (name, n) => [name, [n], 0.1];
+  const list = [['token_embd.weight', [d, nVocab], 1]];
+  if (s.ropeFreqs) list.push(['rope_freqs.weight', [s.ropeFreqs.length], 0]);
+  for (let l = 0; l < s.nLayers; l++) {
+    const layer = [
+      norm('attn_norm.weight'),
+      matrix('attn_q.weight', q, d),
+      matrix('attn_k.weight', kv, d),
+      matrix('attn_v.weight', kv, d),
+      matrix('attn_output.weight', d, q),
+      ...(s.bias ? [bias('attn_q.bias', q), bias('attn_k.bias', kv), bias('attn_v.bias', kv), bias('attn_output.bias', d)] : []),
+      norm('ffn_norm.weight'),
+      matrix('ffn_gate.weight', dFf, d),
+      matrix('ffn_up.weight', dFf, d),
+      matrix('ffn_down.weight', d, dFf),
+    ];
+    for (const [name, ...rest] of layer) list.push([`blk.${l}.${name}`, ...rest]);
+  }
+  list.push(norm('output_norm.weight'));
+  if (!s.tied) list.push(matrix('output.weight', nVocab, d));
+  return list;
+}
+
+function modelMeta(s) {
+  const a = s.arch;
+  const scaling = s.ropeScaling;
+  return {
+    'general.architecture': ['string', a],
+    'general.name': ['string', `random ${s.type}`],
+    [`${a}.context_length`]: ['u32', s.nCtx],
+    [`${a}.embedding_length`]: ['u32', s.dModel],
+    [`${a}.block_count`]: ['u32', s.nLayers],
+    [`${a}.feed_forward_length`]: ['u32', s.dFf],
+    [`${a}.attention.head_count`]: ['u32', s.nHeads],
+    [`${a}.attention.head_count_kv`]: ['u32', s.nKvHeads],
+    [`${a}.attention.layer_norm_rms_epsilon`]: ['f32', s.eps],
+    ...(s.headDim * s.nHeads === s.dModel ? {} : {
+      [`${a}.attention.key_length`]: ['u32', s.headDim],
+      [`${a}.attention.value_length`]: ['u32', s.headDim],
+    }),
+    [`${a}.rope.dimension_count`]: ['u32', s.ropeDim],
+    [`${a}.rope.freq_base`]: ['f32', s.ropeTheta],
+    ...(scaling ? {
+      [`${a}.rope.scaling.type`]: ['string', scaling.type],
+      [`${a}.rope.scaling.factor`]: ['f32', scaling.factor],
+      ...(scaling.originalContext ? { [`${a}.rope.scaling.original_context_length`]: ['u32', scaling.originalContext] } : {}),
+    } : {}),
+    [`${a}.vocab_size`]: ['u32', s.nVocab],
+    ...vocabulary(s.vocabulary, s.nVocab),
+    ...(s.chatTemplate ? { 'tokenizer.chat_template': ['string', s.chatTemplate] } : {}),
+    ...s.meta,
+  }; // prettier-ignore
+}
+
+/** What makeModel makes unless told otherwise. */
+export const SHAPE = {
+  arch: 'llama', nLayers: 2, dModel: 64, nHeads: 4, nKvHeads: 2, dFf: 96, nVocab: 320, nCtx: 512,
+  eps: 1e-5, ropeTheta: 10000, type: 'F32', seed: 1, vocabulary: 'spm', tied: false, bias: false,
+  ropeScaling: null, ropeFreqs: null, chatTemplate: null, meta: {}, weights: {},
+}; // prettier-ignore
+
+/**
+ * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given. Matrices
+ * are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a function of
+ * (column, row). Null in `meta` leaves a key out, null in `weights` a tensor. Other options as makeGguf.
+ * @returns {Uint8Array}
+ */
+export function makeModel(options = {}) {
+  const s = { ...SHAPE, ...options };
+  s.headDim ??= s.dModel / s.nHeads;
+  s.ropeDim ??= s.headDim;
+  const random = randomNumbers(s.seed);
+  const tensors = [];
+  for (const [name, dims, spread, mean] of tensorList(s)) {
+    const own = name === 'rope_freqs.weight' ? s.ropeFreqs : s.weights[name];
+    if (own === null) continue;
+    const type = dims.length === 1 ? 'F32' : s.type;
+    if (s.headerOnly) {
+      tensors.push({ name, dims, type });
+      continue;
+    }
+    const n = dims.reduce((a, b) => a * b);
+    let values = bell(random, n, spread, mean);
+    if (typeof own === 'function') values = values.map((_, i) => own(i % dims[0], Math.floor(i / dims[0])));
+    else if (own) values = Float32Array.from(own);
+    tensors.push({ name, dims, type, values });
+  }
+  const meta = Object.entries(modelMeta(s)).filter(([, value]) => value !== null);
+  const { version, alignment, headerOnly } = s;
+  return makeGguf({ meta, tensors, version, alignment, headerOnly });
+}

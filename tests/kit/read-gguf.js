@@ -1,0 +1,114 @@
+/**
+ * read-gguf.js: a GGUF file as JS sees it, read without the engine so that tests have a second opinion: metadata,
+ * tensor list, and the weights as float64, each block exactly as its format defines it. Trusts the file.
+ */
+import { f16Value } from './make-model.js';
+
+/* What the blocks mean: (view, byte, index of the weight in the block) to its value. */
+const nibble = (v, o, i) => (i < 16 ? v.getUint8(o + i) & 15 : v.getUint8(o + i - 16) >> 4);
+const half = (v, o) => f16Value(v.getUint16(o, true));
+const word = new DataView(new ArrayBuffer(4));
+
+function bf16Value(bits) {
+  word.setUint16(0, bits);
+  return word.getFloat32(0);
+}
+
+/** GGUF id to name, weights and bytes per block, meaning. */
+const TYPES = new Map([
+  [0, { name: 'F32', items: 1, bytes: 4, value: (v, o) => v.getFloat32(o, true) }],
+  [1, { name: 'F16', items: 1, bytes: 2, value: half }],
+  [2, { name: 'Q4_0', items: 32, bytes: 18, value: (v, o, i) => half(v, o) * (nibble(v, o + 2, i) - 8) }],
+  [3, { name: 'Q4_1', items: 32, bytes: 20, value: (v, o, i) => half(v, o) * nibble(v, o + 4, i) + half(v, o + 2) }],
+  [8, { name: 'Q8_0', items: 32, bytes: 34, value: (v, o, i) => half(v, o) * v.getInt8(o + 2 + i) }],
+  [30, { name: 'BF16', items: 1, bytes: 2, value: (v, o) => bf16Value(v.getUint16(o, true)) }],
+]);
+
+class Cursor {
+  constructor(bytes) {
+    this.bytes = bytes;
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.at = 0;
+  }
+  #scalar(get, size) {
+    const v = this.view[get](this.at, true);
+    this.at += size;
+    return v;
+  }
+  u32() {
+    return this.#scalar('getUint32', 4);
+  }
+  u64() {
+    return Number(this.#scalar('getBigUint64', 8));
+  }
+  string() {
+    const n = this.u64();
+    this.at += n;
+    return new TextDecoder().decode(this.bytes.subarray(this.at - n, this.at));
+  }
+  value(type) {
+    switch (type) {
+      case 0: return this.#scalar('getUint8', 1);
+      case 1: return this.#scalar('getInt8', 1);
+      case 2: return this.#scalar('getUint16', 2);
+      case 3: return this.#scalar('getInt16', 2);
+      case 4: return this.u32();
+      case 5: return this.#scalar('getInt32', 4);
+      case 6: return this.#scalar('getFloat32', 4);
+      case 7: return this.#scalar('getUint8', 1) !== 0;
+      case 8: return this.string();
+      case 9: return this.#array();
+      case 10: return this.#scalar('getBigUint64', 8);
+      case 11: return this.#scalar('getBigInt64', 8);
+      case 12: return this.#scalar('getFloat64', 8);
+      default: throw new Error(`value type ${type}`);
+    }
+  } // prettier-ignore
+  #array() {
+    const element = this.u32();
+    const n = this.u64();
+    return Array.from({ length: n }, () => this.value(element));
+  }
+}
+
+function weights(view, start, type, n) {
+  const out = new Float64Array(n);
+  for (let i = 0; i < n; i++) {
+    out[i] = type.value(view, start + Math.floor(i / type.items) * type.bytes, i % type.items);
+  }
+  return out;
+}
+
+/**
+ * @param {Uint8Array} bytes a whole file
+ * @returns {{ version: number, meta: Map<string, any>, headerBytes: number,
+ *   tensors: Map<string, { dims: number[], typeId: number, type?: string, start: number, values: () => Float64Array }> }}
+ *   64-bit integers in meta are BigInt; start counts from the file's first byte
+ */
+export function readGguf(bytes) {
+  const c = new Cursor(bytes);
+  if (c.u32() !== 0x46554747) throw new Error('not GGUF');
+  const version = c.u32();
+  const nTensors = c.u64();
+  const nKeys = c.u64();
+  const meta = new Map();
+  for (let i = 0; i < nKeys; i++) {
+    const key = c.string();
+    meta.set(key, c.value(c.u32()));
+  }
+  const list = Array.from({ length: nTensors }, () => {
+    const name = c.string();
+    const dims = Array.from({ length: c.u32() }, () => c.u64());
+    return { name, dims, typeId: c.u32(), offset: c.u64() };
+  });
+  const headerBytes = c.at;
+  const alignment = meta.get('general.alignment') ?? 32;
+  const data = Math.ceil(headerBytes / alignment) * alignment;
+  const tensors = new Map(list.map(({ name, dims, typeId, offset }) => {
+    const type = TYPES.get(typeId);
+    const start = data + offset;
+    const n = dims.reduce((a, b) => a * b, 1);
+    return [name, { dims, typeId, type: type?.name, start, values: () => weights(c.view, start, type, n) }];
+  }));
+  return { version, meta, headerBytes, tensors };
+}
