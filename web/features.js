@@ -1,0 +1,115 @@
+/**
+ * features.js: what this browser or Node can run, and which variant to take.
+ *
+ * Each probe is the smallest module that uses the feature, given to WebAssembly.validate: synchronous,
+ * nothing is compiled. Relaxed SIMD is run as well, since V8 11.3 (Node 20 with its flag) validates the
+ * relaxed dot product and returns twice the right answer.
+ */
+import { ModelError } from './errors.js';
+import { suggest } from './suggest.js';
+
+/** @typedef {{ simd: boolean, relaxed: boolean, threads: boolean, reasons: string[] }} Support */
+
+/** Every variant there is, best first: rows of the Makefile's table. */
+export const VARIANTS = ['relaxed-mt', 'simd-mt', 'relaxed', 'simd'];
+
+const MAGIC = [0, 97, 115, 109, 1, 0, 0, 0];
+const V128_FUNCTION = [1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0];
+
+/** (i8x16.popcnt (i8x16.splat (i32.const 0))) */
+const SIMD = [...V128_FUNCTION, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
+
+/** (i16x8.relaxed_dot_i8x16_i7x16_s (i8x16.splat 1) (i8x16.splat 2)) */
+const RELAXED = [...V128_FUNCTION, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 146, 2, 11];
+
+/** (memory 1 1 shared) (drop (i32.atomic.load (i32.const 0))) */
+const ATOMICS = [1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 5, 4, 1, 3, 1, 1, 10, 11, 1, 9, 0, 65, 0, 254, 16, 2, 0, 26, 11];
+
+/** (export "f") (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
+ *   (i8x16.splat 1) (i8x16.splat 2) (i32x4.splat 3))) = 4 * 2 + 3 */
+const RELAXED_ANSWER = [
+  1, 5, 1, 96, 0, 1, 127, 3, 2, 1, 0, 7, 5, 1, 1, 102, 0, 0, 10, 22, 1, 20, 0, 65, 1, 253, 15, 65, 2, 253, 15,
+  65, 3, 253, 17, 253, 147, 2, 253, 27, 0, 11,
+];
+
+/** @param {number[]} sections */
+const bytes = (sections) => new Uint8Array([...MAGIC, ...sections]);
+
+/** @param {number[]} sections */
+const validates = (sections) => typeof WebAssembly === 'object' && WebAssembly.validate(bytes(sections));
+
+/** False too where a content security policy forbids compiling: then no variant loads, and load() says so. */
+function relaxedDotIsRight() {
+  try {
+    const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes(RELAXED_ANSWER)));
+    return /** @type {() => number} */ (instance.exports.f)() === 11;
+  } catch {
+    return false;
+  }
+}
+
+/** @returns {Support} */
+function probe() {
+  const reasons = [];
+  const simd = validates(SIMD);
+  if (!simd) reasons.push('WebAssembly SIMD is missing: nothing runs here');
+
+  const relaxedValid = simd && validates(RELAXED);
+  const relaxed = relaxedValid && relaxedDotIsRight();
+  if (!relaxedValid) reasons.push('relaxed SIMD is missing');
+  else if (!relaxed) reasons.push('the relaxed dot product gives wrong results here');
+
+  const isolated = globalThis.crossOriginIsolated !== false;
+  const shared = typeof SharedArrayBuffer === 'function';
+  const threads = simd && validates(ATOMICS) && shared && isolated;
+  if (!isolated) reasons.push('the page is not cross-origin isolated (COOP and COEP headers): one thread');
+  else if (!threads) reasons.push('shared memory is missing: one thread');
+  return { simd, relaxed, threads, reasons };
+}
+
+/** @type {Support | undefined} */
+let known;
+
+/**
+ * What runs here, and why not more. Probed once.
+ * @returns {Support}
+ */
+export function support() {
+  known ??= probe();
+  return { ...known, reasons: [...known.reasons] };
+}
+
+/**
+ * Why a variant can't run, or null.
+ * @param {string} variant
+ * @param {Support} features
+ */
+function obstacle(variant, features) {
+  if (!features.simd) return 'WebAssembly SIMD';
+  if (variant.startsWith('relaxed') && !features.relaxed) return 'relaxed SIMD';
+  if (variant.endsWith('-mt') && !features.threads) return 'shared memory';
+  return null;
+}
+
+/**
+ * The variants that run here, best first.
+ * @param {Support} [features]
+ */
+export const runnable = (features = support()) => VARIANTS.filter((name) => !obstacle(name, features));
+
+/**
+ * The variant to load: the one asked for, or the best for so many threads.
+ * @param {string | undefined} asked
+ * @param {number} threads
+ * @param {Support} [features]
+ * @returns {string}
+ */
+export function chooseVariant(asked, threads, features = support()) {
+  const variant = asked ?? (features.relaxed ? 'relaxed' : 'simd') + (threads > 1 ? '-mt' : '');
+  if (!VARIANTS.includes(variant)) {
+    throw new RangeError(`unknown variant '${variant}'${suggest(variant, VARIANTS)}; there are ${VARIANTS.join(', ')}`);
+  }
+  const lacking = obstacle(variant, features);
+  if (lacking) throw new ModelError('UNSUPPORTED', `variant '${variant}' can't run here: ${lacking} is missing`);
+  return variant;
+}

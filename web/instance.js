@@ -1,0 +1,235 @@
+/**
+ * instance.js: one instance of the engine's module and its memory; with thread.js the only code that
+ * calls its exports. Contract: src/lm.h.
+ */
+import { ModelError } from './errors.js';
+import { Values } from './metadata.js';
+
+/** LM_ABI of the lm.h that this file is written for. */
+export const ABI = 1;
+/** LM_IO_BYTES: the window through which bytes, rows and ids go in. */
+export const WINDOW_BYTES = 1 << 20;
+export const PAGE_BYTES = 65536;
+/** Pages that any instance starts with, at least the module's own --initial-memory. */
+const FIRST_PAGES = 64;
+
+/** Rows of enum lm_table, in its order. */
+const TABLES = ['errors', 'quants', 'kvTypes', 'archs', 'samplers', 'infos', 'precisions'];
+
+/** @typedef {{ name: string, type: string, dims: number[], offset: number, bytes: number }} TensorInfo */
+
+/** @param {string} name  a C name, snake_case */
+export const camelCase = (name) => name.replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
+
+/** Addresses are unsigned; a 32-bit result arrives signed.
+ * @param {number} address */
+export const ptr = (address) => address >>> 0;
+
+const utf8 = new TextDecoder();
+
+/**
+ * A memory of at least `bytes`, whose maximum is halved until the device accepts it: shared memory
+ * reserves its maximum at once.
+ * @param {{ bytes: number, maximum: number, shared: boolean }} options
+ * @returns {WebAssembly.Memory}
+ */
+export function createMemory({ bytes, maximum, shared }) {
+  const initial = Math.max(FIRST_PAGES, Math.ceil(bytes / PAGE_BYTES));
+  let most = Math.min(65536, Math.max(initial, Math.ceil(maximum / PAGE_BYTES)));
+  for (;;) {
+    try {
+      return new WebAssembly.Memory({ initial, maximum: most, shared });
+    } catch (cause) {
+      if (most <= initial) {
+        const mib = Math.ceil((initial * PAGE_BYTES) / 2 ** 20);
+        throw new ModelError('MEMORY', `this device refuses ${mib} MiB of ${shared ? 'shared ' : ''}memory`, { cause });
+      }
+      most = Math.max(initial, Math.floor(most / 2));
+    }
+  }
+}
+
+export class Instance {
+  /** @type {any} */
+  #exports;
+  /** @type {unknown} what ended it */
+  #crash;
+  /** @type {Map<string, string[]>} */
+  #names = new Map();
+
+  /**
+   * @param {WebAssembly.Module} module
+   * @param {WebAssembly.Memory} memory
+   */
+  constructor(module, memory) {
+    this.memory = memory;
+    try {
+      this.#exports = new WebAssembly.Instance(module, { env: { memory } }).exports;
+    } catch (cause) {
+      throw new ModelError('MISMATCH', 'the wasm file is not one that this version can load', { cause });
+    }
+    const abi = this.#exports.lm_abi?.();
+    if (abi !== ABI) {
+      throw new ModelError('MISMATCH', `engine files do not match (JS ${ABI}, wasm ${abi ?? 'none'}): reload all of them`);
+    }
+    this.call('lm_open');
+    this.window = ptr(this.call('lm_io'));
+  }
+
+  get crashed() {
+    return this.#crash !== undefined;
+  }
+
+  /**
+   * A trap leaves the instance's stack and data as they were at that moment: nothing may run on them again.
+   * @param {string} name
+   * @param {...number} args
+   * @returns {number}
+   */
+  call(name, ...args) {
+    if (this.#crash === undefined) {
+      try {
+        return this.#exports[name](...args);
+      } catch (cause) {
+        this.#crash = cause;
+      }
+    }
+    throw new ModelError('CRASHED', 'the engine has crashed: load the model again', { cause: this.#crash });
+  }
+
+  /**
+   * call() for exports whose negative results are errors.
+   * @param {string} name
+   * @param {...number} args
+   * @returns {number}
+   */
+  check(name, ...args) {
+    const result = this.call(name, ...args);
+    if (result >= 0) return result;
+    throw new ModelError(this.names('errors')[-result - 1], this.#string(ptr(this.call('lm_error'))));
+  }
+
+  /**
+   * The one place that sees memory.buffer, which is another object after any growth: a view must not
+   * outlive the next call.
+   * @template V
+   * @param {new (buffer: ArrayBufferLike, at: number, length?: number) => V} View
+   * @param {number} address
+   * @param {number} [length]  in elements; to the end of the memory if left out
+   * @returns {V}
+   */
+  view(View, address, length) {
+    return new View(this.memory.buffer, address, length);
+  }
+
+  /** @param {number} address of a NUL-terminated string */
+  #string(address) {
+    const bytes = this.view(Uint8Array, address);
+    return utf8.decode(bytes.slice(0, bytes.indexOf(0)));
+  }
+
+  /**
+   * All names of a table, in its order.
+   * @param {string} table  of TABLES
+   * @returns {string[]}
+   */
+  names(table) {
+    let names = this.#names.get(table);
+    if (!names) {
+      names = [];
+      for (let at; (at = ptr(this.call('lm_name', TABLES.indexOf(table), names.length))); ) names.push(this.#string(at));
+      this.#names.set(table, names);
+    }
+    return names;
+  }
+
+  /**
+   * Index of a name that a caller gives.
+   * @param {string} table
+   * @param {string} name
+   * @param {string} option  what it is called in messages
+   */
+  index(table, name, option) {
+    const i = this.names(table).indexOf(name);
+    if (i < 0) throw new RangeError(`${option} is '${name}', must be one of ${this.names(table).join(', ')}`);
+    return i;
+  }
+
+  /**
+   * Feeds up to a window of file bytes.
+   * @param {Uint8Array} bytes  1 .. WINDOW_BYTES
+   * @returns {number} LM_DONE, LM_MORE or LM_HEADER
+   */
+  feed(bytes) {
+    this.view(Uint8Array, this.window, bytes.length).set(bytes);
+    return this.check('lm_feed', bytes.length);
+  }
+
+  /** The header's bytes, where they stand; momentary as any view. */
+  header() {
+    return this.view(Uint8Array, ptr(this.call('lm_header')), this.info('header_bytes'));
+  }
+
+  /** @param {string} name  as info.def spells it */
+  info(name) {
+    return this.call('lm_info', this.names('infos').indexOf(name));
+  }
+
+  /** All of lm_info, names in camelCase.
+   * @returns {Record<string, number>} */
+  infos() {
+    return Object.fromEntries(this.names('infos').map((name, i) => [camelCase(name), this.call('lm_info', i)]));
+  }
+
+  /**
+   * A metadata value, undefined if the file has no such key.
+   * @param {string} key
+   */
+  meta(key) {
+    const bytes = new TextEncoder().encode(key);
+    if (bytes.length > WINDOW_BYTES) return undefined;
+    this.view(Uint8Array, this.window, bytes.length).set(bytes);
+    const record = ptr(this.call('lm_meta', this.window, bytes.length));
+    return record ? this.#value(record) : undefined;
+  }
+
+  /** struct lm_value: u32 type, element; u64 count, address, key, key_length.
+   * @param {number} record */
+  #value(record) {
+    const fields = this.view(DataView, record, 40);
+    const [type, element] = [fields.getUint32(0, true), fields.getUint32(4, true)];
+    const [count, address] = [Number(fields.getBigUint64(8, true)), Number(fields.getBigUint64(16, true))];
+    const values = new Values(this.view(Uint8Array, address));
+    return type === 9 ? values.array(element, count) : values.scalar(type);
+  }
+
+  /** All metadata keys in file order.
+   * @returns {string[]} */
+  keys() {
+    return Array.from({ length: this.info('n_meta') }, (_, i) => {
+      const fields = this.view(DataView, ptr(this.call('lm_meta_at', i)), 40);
+      return this.#text(Number(fields.getBigUint64(24, true)), Number(fields.getBigUint64(32, true)));
+    });
+  }
+
+  /** All tensors in file order. struct lm_tensor_info: u64 name, name_length; u32 type, n_dims;
+   * u64 dims[4], offset, bytes.
+   * @returns {TensorInfo[]} */
+  tensors() {
+    const types = this.names('quants');
+    return Array.from({ length: this.info('n_tensors') }, (_, i) => {
+      const fields = this.view(DataView, ptr(this.call('lm_tensor', i)), 72);
+      const u64 = (/** @type {number} */ at) => Number(fields.getBigUint64(at, true));
+      const dims = [24, 32, 40, 48].slice(0, fields.getUint32(20, true)).map(u64);
+      return { name: this.#text(u64(0), u64(8)), type: types[fields.getUint32(16, true)], dims, offset: u64(56), bytes: u64(64) };
+    });
+  }
+
+  /**
+   * @param {number} address
+   * @param {number} length
+   */
+  #text(address, length) {
+    return utf8.decode(this.view(Uint8Array, address, length).slice());
+  }
+}

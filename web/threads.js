@@ -1,0 +1,157 @@
+/**
+ * threads.js: how many threads, and starting and ending the compute workers, in Node and browsers.
+ */
+
+/** @typedef {{ threads: number, reason: string | null }} ThreadChoice  the reason says why fewer or only one */
+
+/** LM_MAX_THREADS of lm_bind. */
+const MOST = 64;
+
+/** Logical cores, as far as the platform tells. */
+export function logicalCores() {
+  const os = globalThis.process?.getBuiltinModule?.('node:os');
+  return os?.availableParallelism() ?? globalThis.navigator?.hardwareConcurrency ?? 1;
+}
+
+/**
+ * Half of the logical cores (they are mostly two to a real one), 1 to 8, unless asked. More than the
+ * cores only slows down, but twice as many may be asked for: some browsers report fewer than there are.
+ * @param {{ asked?: number, supported: boolean, unsupported?: string, cores?: number }} options
+ *   supported: shared memory and workers are to be had; unsupported: why not
+ * @returns {ThreadChoice}
+ */
+export function chooseThreads({ asked, supported, unsupported = 'shared memory is missing', cores = logicalCores() }) {
+  if (asked !== undefined && !(Number.isInteger(asked) && asked >= 0)) {
+    throw new RangeError(`threads is ${asked}, must be an integer from 1 to ${MOST}`);
+  }
+  const least = Math.max(1, cores || 1);
+  if (!supported) {
+    return { threads: 1, reason: asked === 1 ? null : unsupported };
+  }
+  if (asked === undefined) {
+    const threads = Math.min(8, Math.max(1, Math.floor(least / 2)));
+    return { threads, reason: threads === 1 ? `half of ${least} logical core${least === 1 ? '' : 's'}` : null };
+  }
+  const threads = Math.min(Math.max(asked, 1), 2 * least, MOST);
+  return { threads, reason: threads === asked ? null : `${asked} asked for, ${threads} is the bound with ${least} logical cores` };
+}
+
+/** A started worker, the same in Node and browsers.
+ * @typedef {object} Handle
+ * @property {(message: object) => void} post
+ * @property {(onMessage: (data: any) => void, onError: (error: Error) => void) => void} listen
+ * @property {() => void} idle  the process may end while it waits
+ * @property {() => void} awaited  the process may not end before it does
+ * @property {() => unknown} terminate */
+
+/**
+ * @param {string | URL} url
+ * @returns {Handle}
+ */
+function spawn(url) {
+  const node = globalThis.process?.getBuiltinModule?.('node:worker_threads');
+  if (node) {
+    const worker = new node.Worker(url instanceof URL ? url : new URL(url));
+    return {
+      post: (message) => worker.postMessage(message),
+      listen: (onMessage, onError) => void worker.on('message', onMessage).on('error', onError),
+      idle: () => worker.unref(),
+      awaited: () => worker.ref(),
+      terminate: () => worker.terminate(),
+    };
+  }
+  const worker = new Worker(url, { type: 'module' });
+  return {
+    post: (message) => worker.postMessage(message),
+    listen(onMessage, onError) {
+      worker.onmessage = ({ data }) => onMessage(data);
+      worker.onerror = ({ message }) => onError(new Error(message || 'the thread script failed to load'));
+    },
+    idle() {},
+    awaited() {},
+    terminate: () => worker.terminate(),
+  };
+}
+
+/**
+ * @param {Promise<unknown>} promise
+ * @param {number} ms
+ * @returns {Promise<boolean>} whether it settled in time
+ */
+async function within(promise, ms) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const late = new Promise((resolve) => (timer = setTimeout(resolve, ms, false)));
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The compute workers of one engine. */
+export class Threads {
+  /** @type {Handle[]} */
+  #workers = [];
+  /** @type {Promise<void>[]} */
+  #ended = [];
+
+  /**
+   * Starts one worker per stack and waits until all are ready: a browser starts nested workers with the
+   * help of their parent's event loop, so none may be waited for by blocking.
+   * @param {{ url: string | URL, module: WebAssembly.Module, memory: WebAssembly.Memory, stacks: number[],
+   *           deadlineMs?: number }} options  stacks: lm_stack(1), lm_stack(2) ...
+   * @returns {Promise<Threads>}
+   */
+  static async start({ url, module, memory, stacks, deadlineMs = 4000 }) {
+    const threads = new Threads();
+    try {
+      const ready = stacks.map((stack, i) => threads.#add(url, { module, memory, stack, index: i + 1 }));
+      if (!(await within(Promise.all(ready), deadlineMs))) {
+        throw new Error(`${stacks.length} threads were not ready after ${deadlineMs} ms`);
+      }
+      for (const worker of threads.#workers) worker.idle();
+      return threads;
+    } catch (error) {
+      threads.terminate();
+      throw error;
+    }
+  }
+
+  /**
+   * @param {string | URL} url
+   * @param {object} init
+   * @returns {Promise<void>} ready
+   */
+  #add(url, init) {
+    return new Promise((ready, failed) => {
+      const worker = spawn(url);
+      this.#workers.push(worker);
+      this.#ended.push(new Promise((ended) => {
+        worker.listen(
+          (data) => {
+            if (data === 'ready') return ready();
+            if (data !== 'ended') failed(new Error(data.error)); // after 'ready' the trap of thread 0 tells it
+            ended();
+          },
+          (error) => {
+            failed(error);
+            ended();
+          },
+        );
+      }));
+      worker.post(init);
+    });
+  }
+
+  /** Ends workers that were told to (lm_stop); those that do not obey in time are terminated. */
+  async stop() {
+    for (const worker of this.#workers) worker.awaited();
+    await within(Promise.all(this.#ended), 1000);
+    await Promise.all(this.terminate());
+  }
+
+  terminate() {
+    return this.#workers.splice(0).map((worker) => worker.terminate());
+  }
+}
