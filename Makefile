@@ -1,0 +1,111 @@
+# make             every variant: dist/lm-NAME.wasm, and the unreleased ones into build/
+# make setup       gets a compiler for WebAssembly where there is none
+# make check       native unit checks under sanitizers, with every compiler that is here
+# make tsan        the same checks under ThreadSanitizer
+# make native      build/run: token ids in, logits out, for perf and gdb
+# make layers      C files include only lower levels
+# make clean       removes build/ and dist/
+# V=1 shows the commands. WASM_CC=... WASM_LD=... names a compiler and its wasm-ld; otherwise
+# wasm/toolchain/find.sh finds one.
+
+# The table of variants: one module each, of the same sources.
+RELEASED   := simd relaxed simd-mt relaxed-mt
+UNRELEASED := ref grow
+FLAGS_simd       :=
+FLAGS_relaxed    := -mrelaxed-simd
+FLAGS_simd-mt    := -matomics
+FLAGS_relaxed-mt := -mrelaxed-simd -matomics
+FLAGS_ref        := -DLM_KERNELS=kernels_ref
+FLAGS_grow       := -DLM_DEBUG -DLM_ALWAYS_GROW
+
+SRC     := $(wildcard src/*.c src/quants/*.c wasm/*.c wasm/kernels/*.c)
+HEADERS := $(wildcard src/*.h src/*.def wasm/*.h wasm/kernels/*.h tests/native/*.h)
+MODULES := $(RELEASED:%=dist/lm-%.wasm) $(UNRELEASED:%=build/lm-%.wasm)
+
+# Freestanding, so the objects are the same whichever driver an LLVM came with. The three features
+# after bulk-memory are on by default from LLVM 20 on; said for 19.
+WARN    := -Wall -Wextra
+WASM_CFLAGS := -std=c11 -O3 -ffreestanding -ffp-contract=off -fno-math-errno -fvisibility=hidden $(WARN) -Isrc -Iwasm \
+  -msimd128 -mbulk-memory -mnontrapping-fptoint -msign-ext -mmutable-globals
+# --stack-first: a stack that overflows traps instead of running into data. FIRST_PAGES of
+# web/instance.js is at least the initial memory.
+WASM_LDFLAGS := --no-entry --import-memory --initial-memory=4194304 --max-memory=4294967296 --stack-first \
+  -z stack-size=1048576 --export-dynamic --gc-sections --strip-debug --fatal-warnings
+THREADS := --shared-memory --export=__stack_pointer
+
+Q := $(if $(V),,@)
+
+all: $(MODULES)
+
+# The compiler and the linker, looked for when the first recipe needs them.
+TOOLCHAIN = $(eval TOOLCHAIN := $(shell WASM_CC='$(WASM_CC)' WASM_LD='$(WASM_LD)' sh wasm/toolchain/find.sh | tr '\n' '|'))$(TOOLCHAIN)
+space := $() $()
+tool = $(subst ~,$(space),$(word $(1),$(subst |,$(space),$(subst $(space),~,$(TOOLCHAIN)))))
+
+define variant
+$(2): $(SRC) $(HEADERS) Makefile
+	@mkdir -p build dist
+	@$$(if $$(TOOLCHAIN),echo "wasm: $$@",exit 1)
+	$(Q)printf '#include "%s"\n' $(SRC) | $$(call tool,1) $(WASM_CFLAGS) $(FLAGS_$(1)) -I. -x c -c - -o build/$(1).o
+	$(Q)$$(call tool,2) $(WASM_LDFLAGS) $(if $(findstring -matomics,$(FLAGS_$(1))),$(THREADS)) build/$(1).o -o $$@
+endef
+$(foreach v,$(RELEASED),$(eval $(call variant,$(v),dist/lm-$(v).wasm)))
+$(foreach v,$(UNRELEASED),$(eval $(call variant,$(v),build/lm-$(v).wasm)))
+
+# Native builds: the same C file by file, over the emulated vectors and tests/native/host.c. One
+# program per check_*.c. Rows: name, compiler, flags.
+CC_CLANG := $(firstword $(foreach c,clang clang-25 clang-24 clang-23 clang-22 clang-21 clang-20 clang-19,$(shell command -v $(c))))
+SANITIZE := -g -O1 -DLM_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CHECKS   := gcc gcc-relaxed gcc-32 clang
+CC_gcc         := gcc
+FLAGS_gcc      := $(SANITIZE)
+CC_gcc-relaxed    := gcc
+FLAGS_gcc-relaxed := $(SANITIZE) -DVEC_RELAXED
+CC_gcc-32      := gcc
+FLAGS_gcc-32   := $(SANITIZE) -m32 -msse2 -mfpmath=sse
+CC_clang       := $(CC_CLANG)
+FLAGS_clang    := $(SANITIZE)
+CC_tsan        := gcc
+FLAGS_tsan     := -g -O1 -DLM_DEBUG -fsanitize=thread
+CC_run         := $(CC)
+FLAGS_run      := -g -O3
+
+NATIVE_CFLAGS := -std=c11 -ffp-contract=off -fno-math-errno $(WARN) -Werror -Isrc -Iwasm -Itests/native -pthread
+NATIVE_SRC    := $(filter-out wasm/platform.c wasm/libc.c,$(SRC)) tests/native/host.c
+CHECK_NAMES   := $(basename $(notdir $(wildcard tests/native/check_*.c)))
+
+define native
+build/$(1)/%.o: %.c $(HEADERS) Makefile
+	@mkdir -p $$(@D)
+	$(Q)$(CC_$(1)) $(NATIVE_CFLAGS) $(FLAGS_$(1)) -c $$< -o $$@
+build/$(1)/%: build/$(1)/tests/native/%.o $(NATIVE_SRC:%.c=build/$(1)/%.o)
+	$(Q)$(CC_$(1)) $(FLAGS_$(1)) -pthread $$^ -lm -o $$@
+build/$(1)/%.passed: build/$(1)/%
+	@echo "check: $(1) $$(notdir $$<)"
+	$(Q)$(3) $$<
+	@touch $$@
+check-$(1): $(CHECK_NAMES:%=build/$(1)/%.passed)
+.PHONY: check-$(1)
+.PRECIOUS: build/$(1)/%.o build/$(1)/%
+endef
+$(foreach c,$(CHECKS) run,$(eval $(call native,$(c))))
+# Without address randomisation: gcc's ThreadSanitizer refuses the memory maps of newer kernels.
+$(eval $(call native,tsan,,$(shell command -v setarch >/dev/null && echo setarch -R)))
+
+# A compiler or a 32-bit library that is not here is said, and fails where CI asks for all of them.
+links = $(if $(CC_$(1)),$(shell echo 'int main(void) { return 0; }' | $(CC_$(1)) $(FLAGS_$(1)) -x c - -o /dev/null 2>/dev/null && echo yes))
+check:
+	@$(MAKE) --no-print-directory $(foreach c,$(CHECKS),$(if $(call links,$(c)),check-$(c),no-$(c)))
+no-%:
+	@echo "make check: $* left out: no compiler or sanitizer library for it" >&2; test -z "$$CI"
+tsan: check-tsan
+native: build/run/run
+	cp $< build/run-native
+layers:
+	awk -f tests/native/layers.awk $(SRC) $(filter %.h,$(HEADERS))
+setup:
+	sh wasm/toolchain/setup.sh
+clean:
+	rm -rf build dist
+.PHONY: all check tsan native layers setup clean
+.DELETE_ON_ERROR:
