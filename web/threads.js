@@ -2,6 +2,8 @@
  * threads.js: how many threads, and starting and ending the compute workers, in Node and browsers.
  */
 
+import { onNode, startNodeWorker } from './node.js';
+
 /** @typedef {{ threads: number, reason: string | null }} ThreadChoice  the reason says why fewer or only one */
 
 /** LM_MAX_THREADS of lm_bind. */
@@ -9,8 +11,8 @@ const MOST = 64;
 
 /** Logical cores, as far as the platform tells. */
 export function logicalCores() {
-  const os = globalThis.process?.getBuiltinModule?.('node:os');
-  return os?.availableParallelism() ?? globalThis.navigator?.hardwareConcurrency ?? 1;
+  const cores = globalThis.process?.getBuiltinModule?.('node:os')?.availableParallelism();
+  return cores ?? globalThis.navigator?.hardwareConcurrency ?? 1;
 }
 
 /**
@@ -36,40 +38,21 @@ export function chooseThreads({ asked, supported, unsupported = 'shared memory i
   return { threads, reason: threads === asked ? null : `${asked} asked for, ${threads} is the bound with ${least} logical cores` };
 }
 
-/** A started worker, the same in Node and browsers.
- * @typedef {object} Handle
- * @property {(message: object) => void} post
- * @property {(onMessage: (data: any) => void, onError: (error: Error) => void) => void} listen
- * @property {() => void} idle  the process may end while it waits
- * @property {() => void} awaited  the process may not end before it does
- * @property {() => unknown} terminate */
-
 /**
  * @param {string | URL} url
- * @returns {Handle}
+ * @returns {import('./rpc.js').Port}
  */
-function spawn(url) {
-  const node = globalThis.process?.getBuiltinModule?.('node:worker_threads');
-  if (node) {
-    const worker = new node.Worker(url instanceof URL ? url : new URL(url));
-    return {
-      post: (message) => worker.postMessage(message),
-      listen: (onMessage, onError) => void worker.on('message', onMessage).on('error', onError),
-      idle: () => worker.unref(),
-      awaited: () => worker.ref(),
-      terminate: () => worker.terminate(),
-    };
-  }
+function startWorker(url) {
+  if (onNode()) return startNodeWorker(url);
   const worker = new Worker(url, { type: 'module' });
   return {
     post: (message) => worker.postMessage(message),
-    listen(onMessage, onError) {
+    listen(onMessage, onFailure) {
       worker.onmessage = ({ data }) => onMessage(data);
-      worker.onerror = ({ message }) => onError(new Error(message || 'the thread script failed to load'));
+      worker.onerror = ({ message }) => onFailure(new Error(message || 'the script failed to load'));
     },
-    idle() {},
-    awaited() {},
-    terminate: () => worker.terminate(),
+    hold() {},
+    close: () => worker.terminate(),
   };
 }
 
@@ -91,7 +74,7 @@ async function within(promise, ms) {
 
 /** The compute workers of one engine. */
 export class Threads {
-  /** @type {Handle[]} */
+  /** @type {import('./rpc.js').Port[]} */
   #workers = [];
   /** @type {Promise<void>[]} */
   #ended = [];
@@ -105,12 +88,10 @@ export class Threads {
    */
   static async start({ url, module, memory, stacks, deadlineMs = 4000 }) {
     const threads = new Threads();
+    const ready = stacks.map((stack, i) => threads.#add(url, { module, memory, stack, index: i + 1 }));
     try {
-      const ready = stacks.map((stack, i) => threads.#add(url, { module, memory, stack, index: i + 1 }));
-      if (!(await within(Promise.all(ready), deadlineMs))) {
-        throw new Error(`${stacks.length} threads were not ready after ${deadlineMs} ms`);
-      }
-      for (const worker of threads.#workers) worker.idle();
+      if (!(await within(Promise.all(ready), deadlineMs))) throw new Error(`not ready after ${deadlineMs} ms`);
+      for (const worker of threads.#workers) worker.hold(false); // an idle engine keeps no process alive
       return threads;
     } catch (error) {
       threads.terminate();
@@ -121,37 +102,35 @@ export class Threads {
   /**
    * @param {string | URL} url
    * @param {object} init
-   * @returns {Promise<void>} ready
+   * @returns {Promise<void>} settled when it is ready, or has failed
    */
   #add(url, init) {
     return new Promise((ready, failed) => {
-      const worker = spawn(url);
+      const worker = startWorker(url);
       this.#workers.push(worker);
       this.#ended.push(new Promise((ended) => {
-        worker.listen(
-          (data) => {
-            if (data === 'ready') return ready();
-            if (data !== 'ended') failed(new Error(data.error)); // after 'ready' the trap of thread 0 tells it
-            ended();
-          },
-          (error) => {
-            failed(error);
-            ended();
-          },
-        );
+        const fail = (/** @type {Error} */ error) => {
+          failed(error); // nothing after 'ready', when the trap of thread 0 tells it
+          ended();
+        };
+        worker.listen((data) => {
+          if (data === 'ready') ready();
+          else if (data === 'ended') ended();
+          else fail(new Error(data.error));
+        }, fail);
       }));
-      worker.post(init);
+      worker.post(init, []);
+      worker.hold(true);
     });
   }
 
-  /** Ends workers that were told to (lm_stop); those that do not obey in time are terminated. */
+  /** Ends workers that were told to (lm_stop); one that does not obey in time is terminated. */
   async stop() {
-    for (const worker of this.#workers) worker.awaited();
     await within(Promise.all(this.#ended), 1000);
     await Promise.all(this.terminate());
   }
 
   terminate() {
-    return this.#workers.splice(0).map((worker) => worker.terminate());
+    return this.#workers.splice(0).map((worker) => worker.close());
   }
 }
