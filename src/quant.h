@@ -12,6 +12,14 @@ enum quant_id { /* rows of quant.def, in its order */
   N_QUANTS
 };
 
+enum { /* QUANT_BYTES_Q8_0 = 34: bytes of one block in the file */
+#define QUANT(name, id, items, bytes) QUANT_BYTES_##name = (bytes),
+#define QUANT_NAMED(name, id, items, bytes)
+#include "quant.def"
+#undef QUANT
+#undef QUANT_NAMED
+};
+
 struct quant {
   const char *name;
   uint32_t gguf_id;

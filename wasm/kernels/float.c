@@ -1,0 +1,132 @@
+/* float.c: F32, F16 and BF16 weights against float activations, fused where the machine is relaxed.
+ *
+ * R16: column after column, 16 rows each; any n_cols. F32: 64 bytes per column. F16, BF16: 32 bytes,
+ * each eight rows in the order 0 4 1 5 2 6 3 7, so that the even lanes of a vector are rows 0..3. */
+#include "mat.h"
+
+enum float_type { FLOAT_F32, FLOAT_F16, FLOAT_BF16 };
+enum { FLOAT_SIZE_F32 = 4, FLOAT_SIZE_F16 = 2, FLOAT_SIZE_BF16 = 2 };
+INLINE size_t float_column_bytes(enum float_type type) { return type == FLOAT_F32 ? 64 : 32; }
+
+struct float_constants {
+  v128_t f16_bits, two112, high_halves;
+};
+INLINE struct float_constants float_constants(void) {
+  return (struct float_constants){v_constant(F16_BITS), v_constant(TWO112), v_constant(HIGH_HALVES)};
+}
+
+/* Row r of a group of 16 stands at this place in a column of two-byte weights. */
+INLINE size_t float_lane(size_t r) { return (r & 8) | (r & 3) << 1 | (r >> 2 & 1); }
+
+/* One column as floats: w[v] = rows 4v .. 4v + 3. */
+INLINE void float_column(v128_t w[4], const uint8_t *p, enum float_type type, const struct float_constants *k) {
+  UNROLLED for (int v = 0; v < 4; v += 2) {
+    if (type == FLOAT_F32) {
+      w[v] = v_load(p + 16 * v), w[v + 1] = v_load(p + 16 * v + 16);
+    } else {
+      const v128_t odd = v_load(p + 8 * v), even = v_shl32(odd, 16);
+      if (type == FLOAT_BF16) {
+        w[v] = even, w[v + 1] = v_and(odd, k->high_halves);
+      } else {
+        w[v] = v_mul(v_and(v_shr32(even, 3), k->f16_bits), k->two112);
+        w[v + 1] = v_mul(v_and(v_shr32(odd, 3), k->f16_bits), k->two112);
+      }
+    }
+  }
+}
+
+INLINE void float_decode(enum float_type type, const uint8_t *w, const float *x, float *y, uint32_t n_groups,
+                         uint32_t n_cols) {
+  const struct float_constants constants = float_constants();
+  for (uint32_t g = 0; g < n_groups; g++, y += 16) {
+    v128_t c[4] = {v_i32(0), v_i32(0), v_i32(0), v_i32(0)};
+    ROLLED for (uint32_t k = 0; k < n_cols; k++, w += float_column_bytes(type)) {
+      const v128_t xk = v_load_splat(x + k);
+      v128_t wk[4];
+      float_column(wk, w, type, &constants);
+      UNROLLED for (int v = 0; v < 4; v++) c[v] = v_madd(wk[v], xk, c[v]);
+    }
+    UNROLLED for (int v = 0; v < 4; v++) v_store(y + 4 * v, c[v]);
+  }
+}
+
+/* 16 rows x 2 tokens, n columns of floats; adds to y0 and y1 when they hold the columns before. */
+INLINE void float_tile(const float *w, const float *x0, const float *x1, uint32_t n, float *y0, float *y1, bool adds) {
+  v128_t c[8];
+  UNROLLED for (int v = 0; v < 4; v++) {
+    c[v] = adds ? v_load(y0 + 4 * v) : v_i32(0);
+    c[v + 4] = adds ? v_load(y1 + 4 * v) : v_i32(0);
+  }
+  ROLLED for (uint32_t k = 0; k < n; k++, w += 16) {
+    const v128_t a = v_load_splat(x0 + k), b = v_load_splat(x1 + k);
+    UNROLLED for (int v = 0; v < 4; v++) {
+      const v128_t wv = v_load(w + 4 * v);
+      c[v] = v_madd(wv, a, c[v]);
+      c[v + 4] = v_madd(wv, b, c[v + 4]);
+    }
+  }
+  UNROLLED for (int v = 0; v < 4; v++) v_store(y0 + 4 * v, c[v]), v_store(y1 + 4 * v, c[v + 4]);
+}
+
+INLINE void float_unpack(enum float_type type, struct mat_panel *p, const uint8_t *w, uint32_t n) {
+  const struct float_constants constants = float_constants();
+  ROLLED for (uint32_t k = 0; k < n; k++, w += float_column_bytes(type)) {
+    v128_t column[4];
+    float_column(column, w, type, &constants);
+    UNROLLED for (int v = 0; v < 4; v++) v_store(p->f32[k] + 4 * v, column[v]);
+  }
+}
+
+INLINE void float_mat(enum float_type type, const uint8_t *w, const struct act *x, float *y, size_t y_stride,
+                      uint32_t n_groups, uint32_t n_cols, uint32_t n_tokens, struct mat_panel *p) {
+  const uint32_t even = n_tokens & ~1u;
+  for (uint32_t g = 0; even && g < n_groups; g++)
+    for (uint32_t k = 0; k < n_cols; k += PANEL_COLS) {
+      const uint32_t n = LM_MIN(n_cols - k, (uint32_t)PANEL_COLS);
+      const uint8_t *wk = w + ((size_t)g * n_cols + k) * float_column_bytes(type);
+      if (type != FLOAT_F32) float_unpack(type, p, wk, n);
+      for (uint32_t t = 0; t < even; t += 2) {
+        const float *xt = x->f + (size_t)t * x->n_cols + k;
+        float *yt = y + t * y_stride + 16 * (size_t)g;
+        float_tile(type == FLOAT_F32 ? (const float *)wk : p->f32[0], xt, xt + x->n_cols, n, yt, yt + y_stride, k > 0);
+      }
+    }
+  if (even < n_tokens)
+    float_decode(type, w, x->f + (size_t)even * x->n_cols, y + even * y_stride, n_groups, n_cols);
+}
+
+INLINE void float_pack(enum float_type type, const uint8_t *file, size_t row_bytes, uint8_t *packed, uint32_t n_rows,
+                       uint32_t n_cols) {
+  const size_t size = float_column_bytes(type) / 16;
+  if (n_rows < 16) zero_bytes(packed, n_cols * 16 * size);
+  for (size_t k = 0; k < n_cols; k++)
+    for (size_t r = 0; r < n_rows; r++)
+      copy_bytes(packed + (16 * k + (size == 4 ? r : float_lane(r))) * size, file + r * row_bytes + k * size, size);
+}
+
+INLINE void float_row_to_float(enum float_type type, const uint8_t *packed, uint32_t row, uint32_t n_cols, float *out) {
+  const size_t size = float_column_bytes(type) / 16, r = row % 16, lane = size == 4 ? r : float_lane(r);
+  const uint8_t *p = packed + (size_t)(row / 16) * n_cols * 16 * size + lane * size;
+  for (uint32_t k = 0; k < n_cols; k++, p += 16 * size)
+    out[k] = type == FLOAT_F32   ? f32_from_bits(read_u32(p))
+             : type == FLOAT_F16 ? f16_to_f32(read_u16(p))
+                                 : f32_from_bits((uint32_t)read_u16(p) << 16);
+}
+
+#define FLOAT_TYPE(name, TYPE) \
+  static void name##_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
+                         uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
+    float_mat(FLOAT_##TYPE, w, x, y, y_stride, n_groups, n_cols, n_tokens, scratch); \
+  } \
+  static void name##_pack(const uint8_t *file, size_t row_bytes, uint8_t *packed, uint32_t n_rows, uint32_t n_cols) { \
+    float_pack(FLOAT_##TYPE, file, row_bytes, packed, n_rows, n_cols); \
+  } \
+  static void name##_row_to_float(const uint8_t *packed, uint32_t row, uint32_t n_cols, float *out) { \
+    float_row_to_float(FLOAT_##TYPE, packed, row, n_cols, out); \
+  } \
+  const struct mat_kernels mat_##name = {16, 1, 16 * FLOAT_SIZE_##TYPE, ACT_F32, name##_pack, name##_row_to_float, \
+                                         name##_mat};
+FLOAT_TYPE(f32, F32)
+FLOAT_TYPE(f16, F16)
+FLOAT_TYPE(bf16, BF16)
+#undef FLOAT_TYPE

@@ -1,0 +1,166 @@
+/* mat.h: products of packed weights and activations: the loops that all types share.
+ *
+ * R16: 16 rows interleaved, block of columns after block, scales inside the block: decode reads one
+ * sequential stream and needs no horizontal sum. A quantised type gives a struct mat_form; everything
+ * around its two inner functions stands here, once for decode and once for prefill.
+ *
+ * Bits: block sums are exact integers; then, per block in order of k, c += f32(sum) * (d * dx), and
+ * with minima c += m * (dx * sum of x). Float types add w * x in order of k. So neither the number of
+ * tokens nor the split of rows changes a bit. */
+#pragma once
+#include "../../src/kernels.h"
+#include "../vec.h"
+
+extern const struct mat_kernels mat_f32, mat_f16, mat_bf16;
+extern const struct mat_kernels mat_q8_0, mat_q4_0, mat_q4_1; /* any activations, as int16 */
+#if VEC_HAS_RELAXED
+extern const struct mat_kernels mat_q4_0_u7, mat_q4_1_u7; /* 8-bit activations by the int8 dot */
+#define MAT_FAST(type) mat_##type##_u7
+#else
+#define MAT_FAST(type) mat_##type
+#endif
+
+/* Prefill unpacks a group's columns, so many at a time, for all tokens: the panel stays in L2. */
+enum { PANEL_BLOCKS = 64, PANEL_COLS = 1024 };
+struct mat_panel {
+  union {
+    int16_t i16[PANEL_BLOCKS][16][16][2]; /* block, pair of columns in the order of q16, row: w less its offset */
+    uint8_t u7[PANEL_BLOCKS][8][16][4];   /* block, four columns, row: the unsigned value */
+    float f32[PANEL_COLS][16];            /* column, row */
+  };
+  float d[PANEL_BLOCKS][16], m[PANEL_BLOCKS][16];
+};
+_Static_assert(sizeof(struct mat_panel) <= MAT_SCRATCH, "scratch");
+
+/* s[v] += products of one block of rows 4v .. 4v + 3: four int32, or with u7 eight int16 that are
+ * yet to be added in pairs. w: the block's weights; mask: constant of the form. */
+typedef void mat_dot(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t mask);
+/* One block of weights to block b of the panel. */
+typedef void mat_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t mask);
+
+struct mat_form {
+  uint32_t block_bytes; /* 16 f16 d, with minima 16 f16 m, then the weights */
+  int32_t bias;         /* stored value less the weight: 8 in q4_0 */
+  bool min, u7;
+  enum vec_constant mask;
+  mat_dot *dot;
+  mat_unpack *unpack;
+};
+
+INLINE size_t mat_weights_off(const struct mat_form *f) { return f->min ? 64 : 32; }
+
+/* The bias leaves with the start value. int16 lanes may wrap on the way: they end within 16,257. */
+INLINE v128_t mat_start(const struct mat_form *f, const struct act *x, size_t block) {
+  if (!f->bias) return v_i32(0);
+  return f->u7 ? v_load_splat(x->b8 + 2 * block) : v_i32(-f->bias * x->s[block]);
+}
+
+/* y[16 * n_groups] of token t. */
+INLINE void mat_decode(const struct mat_form *f, const uint8_t *w, const struct act *x, uint32_t t, float *y,
+                       uint32_t n_groups, size_t n_blocks) {
+  const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112), ones = v_constant(ONES16);
+  const v128_t mask = v_constant(f->mask);
+  for (uint32_t g = 0; g < n_groups; g++, y += 16) {
+    v128_t c[4] = {v_i32(0), v_i32(0), v_i32(0), v_i32(0)};
+    for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes) {
+      v128_t s[4];
+      s[0] = s[1] = s[2] = s[3] = mat_start(f, x, b);
+      f->dot(s, w + mat_weights_off(f), x, b, mask);
+      const v128_t dx = v_load_splat(x->d + b);
+      UNROLLED for (int v = 0; v < 4; v++) {
+        const v128_t sum = f->u7 ? v_dot16(s[v], ones) : s[v];
+        c[v] = v_add(c[v], v_mul(v_from_i32(sum), v_mul(v_load_f16(w + 8 * v, f16_bits, two112), dx)));
+        if (f->min)
+          c[v] = v_add(c[v], v_mul(v_load_f16(w + 32 + 8 * v, f16_bits, two112), v_load_splat(x->ds + b)));
+      }
+    }
+    UNROLLED for (int v = 0; v < 4; v++) v_store(y + 4 * v, c[v]);
+  }
+}
+
+/* Tiles of 16 rows x 2 tokens: s[0..3] is token 0, s[4..7] token 1, `stride` operands on. More than
+ * 8 accumulators spill in V8. */
+INLINE void mat_tile_i16(v128_t s[8], const int16_t *w, const int16_t *q, size_t stride) {
+  ROLLED for (int i = 0; i < 16; i++, w += 32, q += 2) {
+    const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + stride);
+    UNROLLED for (int v = 0; v < 4; v++) {
+      const v128_t wv = v_load(w + 8 * v);
+      s[v] = v_add32(s[v], v_dot16(x0, wv));
+      s[v + 4] = v_add32(s[v + 4], v_dot16(x1, wv));
+    }
+  }
+}
+
+#if VEC_HAS_RELAXED
+INLINE void mat_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, size_t stride) {
+  ROLLED for (int i = 0; i < 8; i++, w += 64, q += 4) {
+    const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + stride);
+    UNROLLED for (int v = 0; v < 4; v++) {
+      const v128_t wv = v_load(w + 16 * v);
+      s[v] = v_add16(s[v], v_dot8_u7(x0, wv));
+      s[v + 4] = v_add16(s[v + 4], v_dot8_u7(x1, wv));
+    }
+  }
+}
+#else
+INLINE void mat_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, size_t stride) {
+  (void)s, (void)w, (void)q, (void)stride;
+}
+#endif
+
+INLINE void mat_unpack_blocks(const struct mat_form *f, struct mat_panel *p, const uint8_t *w, size_t n_blocks) {
+  const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112), mask = v_constant(f->mask);
+  for (size_t b = 0; b < n_blocks; b++, w += f->block_bytes) {
+    f->unpack(p, b, w + mat_weights_off(f), mask);
+    UNROLLED for (int v = 0; v < 4; v++) {
+      v_store(p->d[b] + 4 * v, v_load_f16(w + 8 * v, f16_bits, two112));
+      if (f->min) v_store(p->m[b] + 4 * v, v_load_f16(w + 32 + 8 * v, f16_bits, two112));
+    }
+  }
+}
+
+/* n blocks of the panel against tokens t and t + 1 from block k on; y0, y1: their 16 sums so far,
+ * or nothing yet when k = 0. */
+INLINE void mat_tile(const struct mat_form *f, const struct mat_panel *p, const struct act *x, uint32_t t,
+                     size_t n_blocks, size_t k, size_t n, float *y0, float *y1) {
+  const v128_t ones = v_constant(ONES16);
+  const size_t b0 = t * n_blocks + k, b1 = b0 + n_blocks;
+  v128_t c[8];
+  UNROLLED for (int v = 0; v < 4; v++) {
+    c[v] = k ? v_load(y0 + 4 * v) : v_i32(0);
+    c[v + 4] = k ? v_load(y1 + 4 * v) : v_i32(0);
+  }
+  for (size_t b = 0; b < n; b++) {
+    v128_t s[8];
+    s[0] = s[1] = s[2] = s[3] = f->u7 ? mat_start(f, x, b0 + b) : v_i32(0);
+    s[4] = s[5] = s[6] = s[7] = f->u7 ? mat_start(f, x, b1 + b) : v_i32(0);
+    if (f->u7) mat_tile_u7(s, p->u7[b][0][0], x->q + 32 * (b0 + b), 32 * n_blocks);
+    else mat_tile_i16(s, p->i16[b][0][0], x->q16 + 32 * (b0 + b), 32 * n_blocks);
+    const v128_t d0 = v_load_splat(x->d + b0 + b), d1 = v_load_splat(x->d + b1 + b);
+    UNROLLED for (int v = 0; v < 4; v++) {
+      const v128_t d = v_load(p->d[b] + 4 * v);
+      c[v] = v_add(c[v], v_mul(v_from_i32(f->u7 ? v_dot16(s[v], ones) : s[v]), v_mul(d, d0)));
+      c[v + 4] = v_add(c[v + 4], v_mul(v_from_i32(f->u7 ? v_dot16(s[v + 4], ones) : s[v + 4]), v_mul(d, d1)));
+      if (f->min) c[v] = v_add(c[v], v_mul(v_load(p->m[b] + 4 * v), v_load_splat(x->ds + b0 + b)));
+      if (f->min) c[v + 4] = v_add(c[v + 4], v_mul(v_load(p->m[b] + 4 * v), v_load_splat(x->ds + b1 + b)));
+    }
+  }
+  UNROLLED for (int v = 0; v < 4; v++) v_store(y0 + 4 * v, c[v]), v_store(y1 + 4 * v, c[v + 4]);
+}
+
+/* mat of struct mat_kernels: pairs of tokens by tiles, a last one by decode. */
+INLINE void mat_quantised(const struct mat_form *f, const uint8_t *w, const struct act *x, float *y, size_t y_stride,
+                          uint32_t n_groups, uint32_t n_cols, uint32_t n_tokens, struct mat_panel *p) {
+  const size_t n_blocks = n_cols / 32;
+  const uint32_t even = n_tokens & ~1u;
+  for (uint32_t g = 0; even && g < n_groups; g++)
+    for (size_t k = 0; k < n_blocks; k += PANEL_BLOCKS) {
+      const size_t n = LM_MIN(n_blocks - k, PANEL_BLOCKS);
+      mat_unpack_blocks(f, p, w + (g * n_blocks + k) * f->block_bytes, n);
+      for (uint32_t t = 0; t < even; t += 2) {
+        float *yt = y + t * y_stride + 16 * (size_t)g;
+        mat_tile(f, p, x, t, n_blocks, k, n, yt, yt + y_stride);
+      }
+    }
+  if (even < n_tokens) mat_decode(f, w, x, even, y + even * y_stride, n_groups, n_blocks);
+}

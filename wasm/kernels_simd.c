@@ -1,0 +1,36 @@
+/* kernels_simd.c: the set of kernels that ships. With VEC_HAS_RELAXED (vec.h), 8-bit activations meet
+ * 4-bit weights in the relaxed int8 dot; every sum stays the same integer. */
+#include "kernels/mat.h"
+#include "kernels/set.h"
+#include "../src/lm.h"
+
+static const struct mat_kernels *simd_mat(uint32_t quant, uint32_t precision) {
+  const bool fast = precision == LM_FAST;
+  switch (quant) {
+    case QUANT_F32: return &mat_f32;
+    case QUANT_F16: return &mat_f16;
+    case QUANT_BF16: return &mat_bf16;
+    case QUANT_Q8_0: return &mat_q8_0;
+    case QUANT_Q4_0: return fast ? &MAT_FAST(q4_0) : &mat_q4_0;
+    case QUANT_Q4_1: return fast ? &MAT_FAST(q4_1) : &mat_q4_1;
+    default: return 0;
+  }
+}
+
+const struct kernels kernels_simd = {
+  .name = "simd",
+  .mat = simd_mat,
+  .act_bytes = act_bytes,
+  .act_place = act_place,
+  .act_make = act_make,
+  .rms_norm = vector_rms_norm,
+  .silu_mul = vector_silu_mul,
+  .add = vector_add,
+  .rope_pairs = vector_rope_pairs,
+  .rope_halves = vector_rope_halves,
+  .kv_store = attend_store,
+  .attend_scratch = attend_scratch,
+  .attend = attend_chunk,
+  .attend_fold = attend_fold,
+  .attend_finish = attend_finish,
+};
