@@ -20,7 +20,9 @@ FLAGS_grow       := -DLM_DEBUG -DLM_ALWAYS_GROW
 
 SRC     := $(wildcard src/*.c src/quants/*.c wasm/*.c wasm/kernels/*.c)
 HEADERS := $(wildcard src/*.h src/*.def wasm/*.h wasm/kernels/*.h tests/native/*.h)
-MODULES := $(RELEASED:%=dist/lm-%.wasm) $(UNRELEASED:%=build/lm-%.wasm)
+DIST    := dist
+BUILD   := build
+MODULES := $(RELEASED:%=$(DIST)/lm-%.wasm) $(UNRELEASED:%=$(BUILD)/lm-%.wasm)
 
 # Freestanding, so the objects are the same whichever driver an LLVM came with. The three features
 # after bulk-memory are on by default from LLVM 20 on; said for 19.
@@ -44,13 +46,13 @@ tool = $(subst ~,$(space),$(word $(1),$(subst |,$(space),$(subst $(space),~,$(TO
 
 define variant
 $(2): $(SRC) $(HEADERS) Makefile
-	@mkdir -p build dist
+	@mkdir -p $(BUILD) $(DIST)
 	@$$(if $$(TOOLCHAIN),echo "wasm: $$@",exit 1)
-	$(Q)printf '#include "%s"\n' $(SRC) | $$(call tool,1) $(WASM_CFLAGS) $(FLAGS_$(1)) -I. -x c -c - -o build/$(1).o
-	$(Q)$$(call tool,2) $(WASM_LDFLAGS) $(if $(findstring -matomics,$(FLAGS_$(1))),$(THREADS)) build/$(1).o -o $$@
+	$(Q)printf '#include "%s"\n' $(SRC) | $$(call tool,1) $(WASM_CFLAGS) $(FLAGS_$(1)) -I. -x c -c - -o $(BUILD)/$(1).o
+	$(Q)$$(call tool,2) $(WASM_LDFLAGS) $(if $(findstring -matomics,$(FLAGS_$(1))),$(THREADS)) $(BUILD)/$(1).o -o $$@
 endef
-$(foreach v,$(RELEASED),$(eval $(call variant,$(v),dist/lm-$(v).wasm)))
-$(foreach v,$(UNRELEASED),$(eval $(call variant,$(v),build/lm-$(v).wasm)))
+$(foreach v,$(RELEASED),$(eval $(call variant,$(v),$(DIST)/lm-$(v).wasm)))
+$(foreach v,$(UNRELEASED),$(eval $(call variant,$(v),$(BUILD)/lm-$(v).wasm)))
 
 # Native builds: the same C file by file, over the emulated vectors and tests/native/host.c. One
 # program per check_*.c. Rows: name, compiler, flags.
@@ -75,18 +77,18 @@ NATIVE_SRC    := $(filter-out wasm/platform.c wasm/libc.c,$(SRC)) tests/native/h
 CHECK_NAMES   := $(basename $(notdir $(wildcard tests/native/check_*.c)))
 
 define native
-build/$(1)/%.o: %.c $(HEADERS) Makefile
+$(BUILD)/$(1)/%.o: %.c $(HEADERS) Makefile
 	@mkdir -p $$(@D)
 	$(Q)$(CC_$(1)) $(NATIVE_CFLAGS) $(FLAGS_$(1)) -c $$< -o $$@
-build/$(1)/%: build/$(1)/tests/native/%.o $(NATIVE_SRC:%.c=build/$(1)/%.o)
+$(BUILD)/$(1)/%: $(BUILD)/$(1)/tests/native/%.o $(NATIVE_SRC:%.c=$(BUILD)/$(1)/%.o)
 	$(Q)$(CC_$(1)) $(FLAGS_$(1)) -pthread $$^ -lm -o $$@
-build/$(1)/%.passed: build/$(1)/%
+$(BUILD)/$(1)/%.passed: $(BUILD)/$(1)/%
 	@echo "check: $(1) $$(notdir $$<)"
 	$(Q)$(3) $$<
 	@touch $$@
-check-$(1): $(CHECK_NAMES:%=build/$(1)/%.passed)
+check-$(1): $(CHECK_NAMES:%=$(BUILD)/$(1)/%.passed)
 .PHONY: check-$(1)
-.PRECIOUS: build/$(1)/%.o build/$(1)/%
+.PRECIOUS: $(BUILD)/$(1)/%.o $(BUILD)/$(1)/%
 endef
 $(foreach c,$(CHECKS) run,$(eval $(call native,$(c))))
 # Without address randomisation: gcc's ThreadSanitizer refuses the memory maps of newer kernels.
@@ -99,13 +101,13 @@ check:
 no-%:
 	@echo "make check: $* left out: no compiler or sanitizer library for it" >&2; test -z "$$CI"
 tsan: check-tsan
-native: build/run/run
-	cp $< build/run-native
+native: $(BUILD)/run/run
+	cp $< $(BUILD)/run-native
 layers:
 	awk -f tests/native/layers.awk $(SRC) $(filter %.h,$(HEADERS))
 setup:
 	sh wasm/toolchain/setup.sh
 clean:
-	rm -rf build dist
+	rm -rf $(BUILD) $(DIST)
 .PHONY: all check tsan native layers setup clean
 .DELETE_ON_ERROR:
