@@ -1,0 +1,212 @@
+/**
+ * Runs a Llama-family GGUF model in this page or process.
+ *
+ *   const model = await load('model.gguf');
+ *   for await (const { text } of model.generate('Once upon a time')) console.log(text);
+ *   await model.close();
+ *
+ * Wrong arguments are a TypeError or RangeError, an abort rejects with signal.reason, everything else is
+ * a ModelError.
+ */
+
+/**
+ * Loads a model. Nothing half-loaded is ever returned, and a load that fails leaves nothing behind.
+ * @param source a URL (relative ones belong to the page), a Blob or File, its bytes (they are copied, never
+ *   taken), a stream of them, or in Node a path
+ */
+export function load(
+  source: string | URL | Blob | BufferSource | ReadableStream<BufferSource>,
+  options?: LoadOptions,
+): Promise<Model>;
+
+export interface LoadOptions {
+  /** Tokens of one conversation. Default: the model's own, at most 8192 and what fits. */
+  contextLength?: number;
+  /** Type of the key/value cache. Default: 'f16'. */
+  kvType?: 'f16' | 'f32';
+  /** 8-bit ('fast') or 15-bit ('high') activations for quantised weights. Default: 'high' below 500 million parameters. */
+  precision?: 'fast' | 'high';
+  /** Default: half of the logical cores, 1 to 8, where the page is cross-origin isolated; else 1. */
+  threads?: number;
+  /** 'simd', 'relaxed', 'simd-mt' or 'relaxed-mt'. Default: the best that runs here. */
+  variant?: string;
+  /** For a model from a URL. */
+  headers?: HeadersInit;
+  signal?: AbortSignal;
+  /** At most ten times a second, always a first and a last time. `total` is missing where nobody knows it. */
+  onProgress?(progress: Progress): void;
+  /** Where the package's files are served, if not beside index.js: `wasm` is the folder of the lm-*.wasm. */
+  assets?: { worker?: string; thread?: string; wasm?: string };
+}
+
+export interface Progress {
+  /** Bytes; never more than total. */
+  loaded: number;
+  total?: number;
+}
+
+export interface Message {
+  /** 'system', 'user', 'assistant', or what else the model's template knows. */
+  role: string;
+  content: string;
+}
+
+export interface Model {
+  /** What it is and how it runs. `bytes.memory` is as of the latest answer. */
+  readonly info: ModelInfo;
+  /**
+   * Token ids of a text; nothing is put in front.
+   * @param options special: the texts of control tokens become these tokens. Default: they stay text.
+   */
+  tokenize(text: string, options?: { special?: boolean }): Promise<number[]>;
+  /** Text of token ids; control tokens have none. */
+  detokenize(ids: Iterable<number>): Promise<string>;
+  /**
+   * The conversation as the model's template writes it.
+   * @param options addGenerationPrompt: with the beginning of an answer. Default: true.
+   */
+  render(messages: Message[], options?: { addGenerationPrompt?: boolean; tools?: object[] }): Promise<string>;
+  /**
+   * Goes on from a prompt. A string is what the model reads: the text of a control token in it is that
+   * token, and the vocabulary's first token is put in front where it wants one. What others have written
+   * belongs in messages, where it stays text. Token ids are taken as they are.
+   */
+  generate(input: string | Iterable<number> | Message[], options?: GenerateOptions): Generation;
+  /** A conversation that remembers its messages. */
+  chat(options?: { system?: string; messages?: Message[] }): Chat;
+  /** Ends its worker, and with it everything that still runs: the sure way to give memory back. */
+  close(): Promise<void>;
+  /** close(), where the platform has this symbol. */
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+export interface ModelInfo {
+  readonly name?: string;
+  readonly license?: string;
+  readonly architecture: string;
+  /** The type that most bytes of the weights have. */
+  readonly quantisation: string;
+  readonly parameters: number;
+  readonly nLayers: number;
+  readonly dModel: number;
+  readonly dFf: number;
+  readonly nHeads: number;
+  readonly nKvHeads: number;
+  readonly headDim: number;
+  readonly nVocab: number;
+  /** Tokens of one conversation, as loaded. */
+  readonly contextLength: number;
+  /** The same as the file gives it. */
+  readonly trainedContextLength: number;
+  /** The kind of tokenizer. */
+  readonly tokenizer: string;
+  /** Whether the file has a chat template, which messages need. */
+  readonly hasTemplate: boolean;
+  readonly kvType: string;
+  readonly precision: string;
+  readonly variant: string;
+  readonly threads: number;
+  /** Why not more threads, where there is a reason. */
+  readonly threadsReason?: string;
+  readonly bytes: {
+    readonly file: number;
+    readonly weights: number;
+    readonly kvPerToken: number;
+    /** All of the engine's memory. */
+    readonly memory: number;
+  };
+}
+
+export interface GenerateOptions {
+  /** Default: until the model ends its turn or the context is full. 0 reads the prompt and says nothing. */
+  maxTokens?: number;
+  /** The answer ends before the first of these. */
+  stop?: string | string[];
+  /** An integer from 0. Default: a random one, which the result tells. */
+  seed?: number;
+  /** 0 always takes the most likely token. Default: 0.8. */
+  temperature?: number;
+  /** Only so many of the most likely tokens; 0: all. Default: 40. */
+  topK?: number;
+  /** Only the most likely tokens that together have this probability; 1: all. Default: 0.95. */
+  topP?: number;
+  /** Only tokens with this part of the most likely one's probability; 0: all. Default: 0.05. */
+  minP?: number;
+  /** Divides the logits of recent tokens. Default: 1, off. */
+  repeatPenalty?: number;
+  /** How many tokens the penalties look back at, at most 4096. Default: 64. */
+  repeatLastN?: number;
+  /** Taken off a logit for each time the token came. Default: 0. */
+  frequencyPenalty?: number;
+  /** Taken off a logit if the token came at all. Default: 0. */
+  presencePenalty?: number;
+  /** Added to the logits of single tokens; -Infinity forbids one. At most 1024. */
+  logitBias?: Record<number, number> | Map<number, number>;
+  /** Rejects with signal.reason; what was computed is dropped, and a Chat is as before the call. */
+  signal?: AbortSignal;
+}
+
+/**
+ * An answer that is being written. It starts when it is first looped over, or asked for its text or
+ * result; calls on one model wait for each other in that order. A loop that is left stops it.
+ */
+export interface Generation extends AsyncIterable<Piece> {
+  text(): Promise<string>;
+  result(): Promise<Result>;
+  /** Ends it early and keeps what is there. */
+  stop(): void;
+}
+
+/** New text and new token ids. One of the two may be empty: text waits for whole characters, and as long as it may begin a stop string. */
+export interface Piece {
+  text: string;
+  tokens: number[];
+}
+
+export interface Result {
+  text: string;
+  /** What was drawn, without the token that ended the turn. */
+  tokens: number[];
+  /** The model or a stop string ended it; maxTokens; the context is full; stop() or a loop that was left. */
+  reason: 'stop' | 'length' | 'context' | 'stopped';
+  /** The stop string that ended it. */
+  stopSequence?: string;
+  /** cachedTokens of the prompt were still there from an earlier call. */
+  usage: { promptTokens: number; cachedTokens: number; completionTokens: number };
+  timings: Timings;
+  seed: number;
+}
+
+export interface Timings {
+  prefillMs: number;
+  decodeMs: number;
+  /** Of the prompt tokens that were not cached. */
+  prefillTokensPerSecond: number;
+  /** Of the answer. */
+  tokensPerSecond: number;
+}
+
+export interface Chat {
+  /** The turns so far; a new list after each. */
+  readonly messages: readonly Readonly<Message>[];
+  /** A user's message; the answer. Both are kept when it ends well or is stopped, neither when it fails. */
+  send(text: string, options?: GenerateOptions): Generation;
+  /** Gives its part of the memory back. */
+  close(): Promise<void>;
+}
+
+/** What runs here, and why not more. */
+export function support(): { simd: boolean; relaxed: boolean; threads: boolean; reasons: string[] };
+
+/** What went wrong, as a code for programs and a sentence for people. */
+export class ModelError extends Error {
+  constructor(code: string, message: string, options?: ErrorOptions);
+  /**
+   * FORMAT the file is broken; UNSUPPORTED it asks for what this build does not do; TEMPLATE it has no chat
+   * template, or that failed; NETWORK, FILE its bytes could not be had; MEMORY; CONTEXT the prompt is too long;
+   * LOGITS nothing can be drawn; WORKER, THREADS a worker did not start; MISMATCH files of different versions;
+   * CRASHED the engine has failed: load the model again; CLOSED the model or chat was closed; ARGUMENT,
+   * STATE, TOKEN, SEQ a wrong call of the engine.
+   */
+  readonly code: string;
+}

@@ -1,0 +1,86 @@
+/**
+ * index.js: the public API. It runs no model: that is done in a worker (worker.js), which it starts, asks
+ * and ends. Importing it does nothing, with or without a window.
+ */
+import { ModelError } from './errors.js';
+import { Model } from './model.js';
+import { fileUrl, onNode, startNodeWorker } from './node.js';
+import { LOAD, check } from './options.js';
+import { Rpc, workerPort } from './rpc.js';
+import { describe } from './source.js';
+
+export { ModelError };
+export { support } from './features.js';
+
+/**
+ * Where the package's other files are. Bundlers look for these very forms and put the files in place; in
+ * dist/ the wasm modules stand beside this file.
+ */
+const FILES = {
+  thread: () => new URL('./thread.js', import.meta.url),
+  wasm: () => ({
+    simd: new URL('../dist/lm-simd.wasm', import.meta.url).href,
+    relaxed: new URL('../dist/lm-relaxed.wasm', import.meta.url).href,
+    'simd-mt': new URL('../dist/lm-simd-mt.wasm', import.meta.url).href,
+    'relaxed-mt': new URL('../dist/lm-relaxed-mt.wasm', import.meta.url).href,
+  }),
+};
+
+/** @typedef {NonNullable<import('./index.js').LoadOptions['assets']>} Assets */
+
+/**
+ * An address as the caller writes it, relative to the page or, in Node, to the working directory.
+ * @param {string} address
+ */
+const resolve = (address) =>
+  onNode() ? fileUrl(address) : new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+
+/**
+ * The addresses that the worker needs, as strings.
+ * @param {Assets} assets
+ */
+function filesFor(assets) {
+  const thread = assets.thread ? resolve(assets.thread) : FILES.thread().href;
+  const wasm = FILES.wasm();
+  if (assets.wasm === undefined) return { thread, wasm };
+  const folder = resolve(assets.wasm.endsWith('/') ? assets.wasm : `${assets.wasm}/`);
+  return { thread, wasm: Object.fromEntries(Object.keys(wasm).map((name) => [name, new URL(`lm-${name}.wasm`, folder).href])) };
+}
+
+/**
+ * @param {Assets} assets
+ * @returns {import('./rpc.js').Port}
+ */
+function startWorker(assets) {
+  if (onNode()) return startNodeWorker(assets.worker ? resolve(assets.worker) : new URL('worker.js', FILES.thread()));
+  if (assets.worker) return workerPort(new Worker(resolve(assets.worker), { type: 'module' }));
+  return workerPort(new Worker(new URL('./worker.js', import.meta.url), { type: 'module' }));
+}
+
+/** @type {typeof import('./index.js').load} */
+export async function load(source, options) {
+  const { signal, onProgress, headers, assets = {}, ...engine } = check(options, LOAD);
+  const { origin, reader } = describe(source, headers);
+  signal?.throwIfAborted();
+  let started = false;
+  const read = () => reader.read();
+  /** @param {Error} cause */
+  const explain = (cause) =>
+    started
+      ? new ModelError('CRASHED', `the model's worker has ended: ${cause.message}`, { cause })
+      : new ModelError('WORKER', `the worker could not be started: ${cause.message}`, { cause });
+  /** @type {Rpc | undefined} */
+  let rpc;
+  try {
+    rpc = new Rpc(startWorker(assets), { read }, explain);
+    await rpc.call('hello', null, { signal });
+    started = true;
+    const info = await rpc.call('load', { origin, options: engine, files: filesFor(assets) }, { signal, onItem: onProgress });
+    return new Model(rpc, info);
+  } catch (error) {
+    const reason = rpc || error instanceof ModelError ? error : explain(/** @type {Error} */ (error));
+    rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));
+    reader.cancel(reason);
+    throw reason;
+  }
+}

@@ -1,0 +1,253 @@
+/**
+ * model.js: the page's side of a loaded model: Model, Chat and Generation of index.d.ts. They keep the
+ * order of the calls and the conversations; the worker keeps nothing that could not be computed again.
+ */
+import { ModelError } from './errors.js';
+import { CHAT, GENERATE, RENDER, TOKENIZE, check, messages, prompt, text, tokens } from './options.js';
+
+/** @typedef {import('./index.js').Message} Message */
+/** @typedef {import('./index.js').Piece} Piece */
+/** @typedef {import('./index.js').Result} Result */
+/** @typedef {(send: (piece: Piece) => void, stop: AbortSignal) => Promise<Result>} Start */
+
+/** Not every platform has the symbol. */
+const asyncDispose = /** @type {any} */ (Symbol).asyncDispose;
+
+export class Model {
+  #rpc;
+  #info;
+  #closed = false;
+  /** The slot of generate(); each Chat takes the next number. */
+  #lastSlot = 0;
+  /** @type {Promise<unknown>} */
+  #last = Promise.resolve();
+
+  /**
+   * @param {import('./rpc.js').Rpc} rpc
+   * @param {import('./index.js').ModelInfo} info
+   */
+  constructor(rpc, info) {
+    this.#rpc = rpc;
+    this.#info = info;
+    if (asyncDispose) Object.defineProperty(this, asyncDispose, { value: () => this.close() });
+  }
+
+  get info() {
+    return this.#info;
+  }
+
+  /**
+   * @param {string} input
+   * @param {{ special?: boolean }} [options]
+   */
+  async tokenize(input, options) {
+    return this.#rpc.call('tokenize', { text: text(input, 'text'), options: check(options, TOKENIZE) });
+  }
+
+  /** @param {Iterable<number>} ids */
+  async detokenize(ids) {
+    return this.#rpc.call('detokenize', { tokens: tokens(ids, this.#info.nVocab) });
+  }
+
+  /**
+   * @param {Message[]} conversation
+   * @param {{ addGenerationPrompt?: boolean, tools?: object[] }} [options]
+   */
+  async render(conversation, options) {
+    return this.#rpc.call('render', { messages: messages(conversation), options: check(options, RENDER) });
+  }
+
+  /**
+   * @param {string | Iterable<number> | Message[]} input
+   * @param {import('./index.js').GenerateOptions} [options]
+   */
+  generate(input, options) {
+    const checked = this.#check(options);
+    const given = prompt(input, this.#info.nVocab);
+    return new Generation((send, stop) => this.#generate(0, () => given, checked, send, stop));
+  }
+
+  /** @param {{ system?: string, messages?: Message[] }} [options] */
+  chat(options) {
+    const { system, messages: given = [] } = check(options, CHAT);
+    const slot = ++this.#lastSlot;
+    const first = system === undefined ? given : [{ role: 'system', content: system }, ...given];
+    return new Chat(first, {
+      check: (options) => this.#check(options),
+      generate: (...args) => this.#generate(slot, ...args),
+      forget: async () => {
+        if (!this.#closed) await this.#rpc.call('forget', { slot });
+      },
+    });
+  }
+
+  async close() {
+    this.#closed = true;
+    this.#rpc.fail(new ModelError('CLOSED', 'the model is closed'));
+  }
+
+  /** @param {any} options */
+  #check(options) {
+    const checked = check(options, GENERATE);
+    tokens((checked.logitBias ?? []).map((/** @type {[number, number]} */ [id]) => id), this.#info.nVocab);
+    return checked;
+  }
+
+  /**
+   * Calls wait for those before them; an abort need not.
+   * @param {number} slot
+   * @param {() => object} promptNow asked when the call's turn has come
+   * @param {Record<string, any>} options
+   * @param {(piece: Piece) => void} send
+   * @param {AbortSignal} stop
+   * @returns {Promise<Result>}
+   */
+  async #generate(slot, promptNow, { signal, ...options }, send, stop) {
+    const before = this.#last;
+    /** @type {() => void} */
+    let done = () => {};
+    this.#last = new Promise((resolve) => (done = () => resolve(before)));
+    try {
+      await unlessAborted(before, signal);
+      const args = { slot, prompt: promptNow(), options };
+      const { result, memory } = await this.#rpc.call('generate', args, { signal, stop, onItem: send });
+      if (memory !== this.#info.bytes.memory) this.#info = { ...this.#info, bytes: { ...this.#info.bytes, memory } };
+      return result;
+    } finally {
+      done();
+    }
+  }
+}
+
+/**
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<T>}
+ */
+async function unlessAborted(promise, signal) {
+  signal?.throwIfAborted();
+  if (!signal) return promise;
+  let onAbort = () => {};
+  const aborted = new Promise((_, reject) => signal.addEventListener('abort', (onAbort = () => reject(signal.reason))));
+  try {
+    return await Promise.race([promise, /** @type {Promise<never>} */ (aborted)]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+export class Chat {
+  /** @type {readonly Message[]} */
+  #messages;
+  #model;
+  #closed = false;
+
+  /**
+   * @param {Message[]} first
+   * @param {{ check: (options: any) => any, generate: (promptNow: () => object, options: any, ...rest: Parameters<Start>) => Promise<Result>,
+   *   forget: () => Promise<void> }} model
+   */
+  constructor(first, model) {
+    this.#messages = Object.freeze(first);
+    this.#model = model;
+  }
+
+  get messages() {
+    return this.#messages;
+  }
+
+  /**
+   * @param {string} content
+   * @param {import('./index.js').GenerateOptions} [options]
+   */
+  send(content, options) {
+    const checked = this.#model.check(options);
+    const question = { role: 'user', content: text(content, 'text') };
+    return new Generation(async (send, stop) => {
+      const promptNow = () => {
+        if (this.#closed) throw new ModelError('CLOSED', 'the chat is closed');
+        return { messages: [...this.#messages, question] };
+      };
+      const result = await this.#model.generate(promptNow, checked, send, stop);
+      this.#messages = Object.freeze([...this.#messages, question, { role: 'assistant', content: result.text }]);
+      return result;
+    });
+  }
+
+  async close() {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#model.forget();
+  }
+}
+
+/** Starts when somebody first looks. Pieces stay, so that a loop may come late or twice. */
+export class Generation {
+  #start;
+  #stop = new AbortController();
+  /** @type {Piece[]} */
+  #pieces = [];
+  /** @type {Promise<Result> | undefined} */
+  #outcome;
+  #settled = false;
+  /** Called, once each, when something has changed. @type {(() => void)[]} */
+  #waiting = [];
+
+  /** @param {Start} start */
+  constructor(start) {
+    this.#start = start;
+  }
+
+  #begin() {
+    if (this.#outcome) return this.#outcome;
+    const wake = () => this.#waiting.splice(0).forEach((resolve) => resolve());
+    const settle = () => {
+      this.#settled = true;
+      wake();
+    };
+    this.#outcome = this.#start((piece) => {
+      this.#pieces.push(piece);
+      wake();
+    }, this.#stop.signal);
+    this.#outcome.then(settle, settle); // whoever asks for the outcome gets the error
+    return this.#outcome;
+  }
+
+  async text() {
+    return (await this.#begin()).text;
+  }
+
+  async result() {
+    return this.#begin();
+  }
+
+  stop() {
+    this.#stop.abort();
+  }
+
+  /** @returns {AsyncIterator<Piece, undefined>} */
+  [Symbol.asyncIterator]() {
+    let at = 0;
+    let left = false;
+    return {
+      next: async () => {
+        if (left) return { done: true, value: undefined };
+        const outcome = this.#begin();
+        while (at === this.#pieces.length && !this.#settled) {
+          await new Promise((/** @type {(value: void) => void} */ resolve) => this.#waiting.push(resolve));
+        }
+        if (at < this.#pieces.length) return { done: false, value: this.#pieces[at++] };
+        await outcome;
+        return { done: true, value: undefined };
+      },
+      /* A loop that is left stops the answer and waits until it is kept. */
+      return: async () => {
+        left = true;
+        this.stop();
+        await this.#outcome?.catch(() => {}); // for result() to tell: the loop has been left
+        return { done: true, value: undefined };
+      },
+    };
+  }
+}

@@ -1,0 +1,109 @@
+/**
+ * Everything that exists in Node alone. It is reached through process.getBuiltinModule and not by an
+ * import, so that one and the same file can be bundled for a page, and importing it does nothing.
+ */
+
+import { ModelError } from './errors.js';
+
+/**
+ * @template {string} N
+ * @param {N} name
+ * @returns {any}
+ */
+const builtin = (name) => globalThis.process?.getBuiltinModule?.(`node:${name}`);
+
+/** Node has worker_threads and no global Worker; browsers, Deno and Electron's pages have that one. */
+export const onNode = () => typeof globalThis.Worker !== 'function' && builtin('worker_threads') !== undefined;
+
+/**
+ * A worker of the module at `url`, as a port for rpc.js. It keeps the process alive only while held.
+ * @param {URL | string} url
+ * @returns {import('./rpc.js').Port}
+ */
+export function startNodeWorker(url) {
+  const { Worker } = /** @type {typeof import('node:worker_threads')} */ (builtin('worker_threads'));
+  const worker = new Worker(typeof url === 'string' ? new URL(url) : url);
+  worker.unref();
+  return {
+    post: (message, transfer) => worker.postMessage(message, transfer),
+    listen(onMessage, onFailure) {
+      worker.on('message', onMessage);
+      worker.on('messageerror', onFailure);
+      worker.on('error', onFailure);
+      worker.on('exit', (code) => onFailure(new Error(`it exited with code ${code}`)));
+    },
+    hold: (busy) => (busy ? worker.ref() : worker.unref()),
+    close: () => worker.terminate(),
+  };
+}
+
+/**
+ * Inside such a worker: the port to the thread that started it.
+ * @returns {import('./rpc.js').Port}
+ */
+export function parentNodePort() {
+  const { parentPort } = /** @type {typeof import('node:worker_threads')} */ (builtin('worker_threads'));
+  if (!parentPort) throw new Error('worker.js runs in a worker only');
+  return {
+    post: (message, transfer) => parentPort.postMessage(message, transfer),
+    listen(onMessage, onFailure) {
+      parentPort.on('message', onMessage);
+      parentPort.on('messageerror', onFailure);
+    },
+    hold() {},
+    close: () => parentPort.close(),
+  };
+}
+
+/**
+ * @param {string | URL} path a path, or a file: URL
+ * @returns {string} absolute
+ */
+export function absolutePath(path) {
+  const text = String(path);
+  if (text.startsWith('file:')) return builtin('url').fileURLToPath(text);
+  return builtin('path').resolve(text);
+}
+
+/**
+ * A path or URL as a URL.
+ * @param {string} address
+ * @returns {string}
+ */
+export const fileUrl = (address) =>
+  /^[a-z][a-z0-9+.-]+:/i.test(address) ? address : builtin('url').pathToFileURL(address).href;
+
+/**
+ * Opens a file for reading from its start.
+ * @param {string} path
+ * @param {number} chunkBytes length of the one buffer that read() fills again and again
+ */
+export async function openFile(path, chunkBytes) {
+  const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  const fail = (/** @type {any} */ cause) => {
+    const said = { ENOENT: 'there is no such file', EACCES: 'permission denied', EISDIR: 'it is a folder' }[
+      /** @type {string} */ (cause.code)
+    ];
+    return new ModelError('FILE', `cannot read ${path}: ${said ?? cause.message}`, { cause });
+  };
+  const file = await fs.open(path).catch((cause) => Promise.reject(fail(cause)));
+  const close = () => file.close();
+  try {
+    const stat = await file.stat();
+    if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
+    const buffer = new Uint8Array(chunkBytes);
+    return {
+      /** undefined for a pipe or device */
+      total: stat.isFile() ? stat.size : undefined,
+      /** The next bytes, valid until the next call; empty at the end. */
+      read: async () => {
+        const { bytesRead } = await file.read(buffer, 0, chunkBytes, null).catch((cause) => Promise.reject(fail(cause)));
+        return buffer.subarray(0, bytesRead);
+      },
+      close,
+    };
+  } catch (cause) {
+    await close();
+    throw fail(cause);
+  }
+}

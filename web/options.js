@@ -1,0 +1,201 @@
+/**
+ * options.js: what each option may be. A wrong one is a TypeError or RangeError, said before anything
+ * starts; an unknown one names the nearest; undefined is as good as absent.
+ */
+import { suggest } from './suggest.js';
+
+/**
+ * The samplers' rows of src/sample.def, as options. The ranges include their ends.
+ * @type {Record<string, { otherwise: number, least: number, most: number, integer?: boolean }>}
+ */
+export const SAMPLERS = {
+  temperature: { otherwise: 0.8, least: 0, most: Infinity },
+  topK: { otherwise: 40, least: 0, most: 2 ** 31 - 1, integer: true },
+  topP: { otherwise: 0.95, least: 0, most: 1 },
+  minP: { otherwise: 0.05, least: 0, most: 1 },
+  repeatPenalty: { otherwise: 1, least: 0.01, most: 100 },
+  frequencyPenalty: { otherwise: 0, least: -100, most: 100 },
+  presencePenalty: { otherwise: 0, least: -100, most: 100 },
+};
+
+/** Tokens that the penalties look back at. */
+export const REPEAT_LAST_N = 64;
+const MOST_LAST_N = 4096;
+const MOST_BIASES = 1024;
+
+/** @typedef {(value: any, name: string) => any} Check  returns what goes to the worker */
+
+/** @param {any} value */
+const shown = (value) => (typeof value === 'string' ? `'${value}'` : value === null || typeof value !== 'object' ? String(value) : 'an object');
+
+/**
+ * @param {string} name
+ * @param {any} value
+ * @param {string} wanted
+ */
+const wrongType = (name, value, wanted) => new TypeError(`${name} is ${shown(value)}, must be ${wanted}`);
+
+/**
+ * @param {number} least
+ * @param {number} most
+ * @param {boolean} [integer]
+ * @returns {Check}
+ */
+const number = (least, most, integer) => (value, name) => {
+  if (typeof value !== 'number') throw wrongType(name, value, 'a number');
+  if (value >= least && value <= most && (!integer || Number.isInteger(value)) && value !== Infinity) return value;
+  const range = most === Infinity ? `of ${least} or more` : `from ${least} to ${most}`;
+  throw new RangeError(`${name} is ${value}, must be ${integer ? 'an integer' : 'a number'} ${range}`);
+};
+
+/** @param {string} type @param {string} wanted @returns {Check} */
+const typed = (type, wanted) => (value, name) => {
+  if (typeof value === type) return value;
+  throw wrongType(name, value, wanted);
+};
+
+const string = typed('string', 'a string');
+const boolean = typed('boolean', 'true or false');
+
+/** @type {Check} */
+const signal = (value, name) => {
+  if (value instanceof AbortSignal) return value;
+  throw wrongType(name, value, 'an AbortSignal');
+};
+
+/** @type {Check} */
+const stop = (value, name) => {
+  const stops = typeof value === 'string' ? [value] : value;
+  if (!Array.isArray(stops) || stops.some((text) => typeof text !== 'string')) {
+    throw wrongType(name, value, 'a string or an array of strings');
+  }
+  if (stops.includes('')) throw new RangeError(`${name} has an empty string in it, which would stop anything`);
+  return [...stops];
+};
+
+/** @type {Check} */
+const logitBias = (value, name) => {
+  if (value === null || typeof value !== 'object') throw wrongType(name, value, 'an object of token id: number');
+  const pairs = (value instanceof Map ? [...value] : Object.entries(value)).map(([id, bias]) => {
+    if (typeof bias !== 'number') throw wrongType(`${name}[${id}]`, bias, 'a number');
+    if (Number.isNaN(bias) || bias === Infinity) throw new RangeError(`${name}[${id}] is ${bias}, must be finite or -Infinity`);
+    return [Number(id), bias];
+  });
+  if (pairs.length > MOST_BIASES) throw new RangeError(`${name} has ${pairs.length} entries, at most ${MOST_BIASES} can be`);
+  return pairs;
+};
+
+/** @type {Check} */
+const tools = (value, name) => {
+  if (Array.isArray(value) && value.every((tool) => tool !== null && typeof tool === 'object')) return value;
+  throw wrongType(name, value, 'an array of objects');
+};
+
+/** @type {Record<string, Check>} */
+const ASSETS = { worker: string, thread: string, wasm: string };
+
+/** @type {Record<string, Check>} */
+export const LOAD = {
+  contextLength: number(1, 2 ** 31 - 1, true),
+  kvType: string,
+  precision: string,
+  threads: number(0, 2 ** 31 - 1, true),
+  variant: string,
+  headers: (value) => value,
+  signal,
+  onProgress: typed('function', 'a function'),
+  assets: (value, name) => check(value, ASSETS, name),
+};
+
+/** @type {Record<string, Check>} */
+export const GENERATE = {
+  maxTokens: number(0, Number.MAX_SAFE_INTEGER, true),
+  stop,
+  seed: number(0, Number.MAX_SAFE_INTEGER, true),
+  ...Object.fromEntries(
+    Object.entries(SAMPLERS).map(([name, { least, most, integer }]) => [name, number(least, most, integer)]),
+  ),
+  repeatLastN: number(0, MOST_LAST_N, true),
+  logitBias,
+  signal,
+};
+
+/** @type {Record<string, Check>} */
+export const TOKENIZE = { special: boolean };
+
+/** @type {Record<string, Check>} */
+export const RENDER = { addGenerationPrompt: boolean, tools };
+
+/** @type {Record<string, Check>} */
+export const CHAT = { system: string, messages: (value) => messages(value) };
+
+/**
+ * The options, checked, without those that are undefined.
+ * @param {any} options
+ * @param {Record<string, Check>} table
+ * @param {string} [name]
+ * @returns {Record<string, any>}
+ */
+export function check(options, table, name = 'options') {
+  if (options === undefined) return {};
+  if (options === null || typeof options !== 'object') throw wrongType(name, options, 'an object');
+  /** @type {Record<string, any>} */
+  const checked = {};
+  for (const [key, value] of Object.entries(options)) {
+    if (!Object.hasOwn(table, key)) {
+      throw new TypeError(`there is no option '${key}'${suggest(key.replaceAll('_', ''), Object.keys(table))}`);
+    }
+    if (value !== undefined) checked[key] = table[key](value, key);
+  }
+  return checked;
+}
+
+/**
+ * @param {any} value
+ * @param {string} name
+ * @returns {string}
+ */
+export function text(value, name) {
+  return string(value, name);
+}
+
+/**
+ * Messages, copied, with whatever else a template may look at.
+ * @param {any} value
+ * @returns {import('./index.js').Message[]}
+ */
+export function messages(value) {
+  if (!Array.isArray(value)) throw wrongType('messages', value, 'an array of messages');
+  return value.map((message, i) => {
+    if (message === null || typeof message !== 'object') throw wrongType(`messages[${i}]`, message, '{ role, content }');
+    string(message.role, `messages[${i}].role`);
+    string(message.content, `messages[${i}].content`);
+    return Object.freeze({ ...message });
+  });
+}
+
+/**
+ * @param {any} value
+ * @param {number} nVocab
+ * @returns {number[]}
+ */
+export function tokens(value, nVocab) {
+  if (typeof value?.[Symbol.iterator] !== 'function' || typeof value === 'string') {
+    throw wrongType('tokens', value, 'token ids');
+  }
+  return Array.from(value, (id, i) => number(0, nVocab - 1, true)(id, `tokens[${i}]`));
+}
+
+/**
+ * What generate() goes on from.
+ * @param {any} input
+ * @param {number} nVocab
+ * @returns {{ text: string } | { tokens: number[] } | { messages: import('./index.js').Message[] }}
+ */
+export function prompt(input, nVocab) {
+  if (typeof input === 'string') return { text: input };
+  if (typeof input?.[Symbol.iterator] !== 'function') throw wrongType('input', input, 'text, token ids or messages');
+  const items = [...input];
+  if (items.length === 0) throw new RangeError('input is empty: there is nothing to go on from');
+  return typeof items[0] === 'object' ? { messages: messages(items) } : { tokens: tokens(items, nVocab) };
+}

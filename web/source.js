@@ -1,0 +1,358 @@
+/**
+ * source.js: where a model's bytes come from. Two halves:
+ *
+ *   on the page      describe() turns what the caller gave into a plain Origin that can be posted, and a
+ *                    reader for what has to be read there: Blobs, bytes and streams;
+ *   in the worker    openOrigin() gives the bytes, chunk by chunk: fetches, reads files, or asks the page.
+ *
+ * One chunk is in use while the next one is fetched, none is larger than the platform's own (fetch) or
+ * CHUNK_BYTES, and a chunk may be overwritten as soon as the next one is asked for.
+ */
+
+import { ModelError } from './errors.js';
+import { absolutePath, onNode, openFile } from './node.js';
+
+export const CHUNK_BYTES = 1 << 20;
+/** A server that sends nothing for so long is given up. */
+const STALL_MS = 30_000;
+
+/**
+ * What the worker is told. `name` is what sentences call it.
+ * @typedef {{kind: 'url', name: string, headers: [string, string][]}
+ *   | {kind: 'path', name: string}
+ *   | {kind: 'page', name: string, total?: number}} Origin
+ */
+
+/**
+ * The page's half of an Origin of kind 'page'.
+ * @typedef {object} PageReader
+ * @property {() => Promise<Uint8Array | null>} read the next chunk, a buffer of its own; null at the end
+ * @property {(reason: any) => void} cancel
+ */
+
+/**
+ * @typedef {object} Opened
+ * @property {string} name
+ * @property {number} [total] bytes, where they are known
+ * @property {boolean} exact whether total is the file's own length beyond doubt
+ * @property {AsyncIterable<Uint8Array>} chunks to be read once; leaving the loop closes the source
+ */
+
+/**
+ * @param {unknown} source
+ * @param {HeadersInit} [headers]
+ * @returns {{origin: Origin, reader: PageReader}}
+ */
+export function describe(source, headers) {
+  const address = addressOf(source);
+  if (headers !== undefined && address?.kind !== 'url') {
+    throw new TypeError('headers are for a model from a URL: this one comes from elsewhere');
+  }
+  if (address?.kind === 'url') return { origin: { ...address, headers: [...new Headers(headers)] }, reader: NOTHING };
+  if (address) return { origin: address, reader: NOTHING };
+  if (source instanceof Blob) {
+    const name = source instanceof globalThis.File ? source.name : 'the Blob';
+    return page(name, source.size, sliceReader(source.size, async (at, end) => source.slice(at, end).arrayBuffer()));
+  }
+  if (source instanceof ReadableStream) return page('the stream', undefined, streamReader(source));
+  const bytes = viewOf(source);
+  if (!bytes) {
+    throw new TypeError('source must be a string, URL, Blob, File, ArrayBuffer, typed array or ReadableStream');
+  }
+  return page('the bytes', bytes.length, sliceReader(bytes.length, async (at, end) => bytes.slice(at, end).buffer));
+}
+
+/** @type {PageReader} */
+const NOTHING = { read: async () => null, cancel() {} };
+
+/**
+ * @param {string} name
+ * @param {number | undefined} total
+ * @param {PageReader} reader
+ * @returns {{origin: Origin, reader: PageReader}}
+ */
+const page = (name, total, reader) => ({ origin: { kind: 'page', name, total }, reader });
+
+/**
+ * A string is a URL, or in Node a path: `C:` is a drive and no scheme, and file: URLs are paths too.
+ * @param {unknown} source
+ * @returns {{kind: 'url', name: string} | {kind: 'path', name: string} | undefined}
+ */
+function addressOf(source) {
+  if (typeof source !== 'string' && !(source instanceof URL)) return undefined;
+  const text = String(source);
+  if (text === '') throw new TypeError('source is an empty string');
+  const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(text)?.[1].toLowerCase();
+  if (onNode() && (!scheme || scheme === 'file')) return { kind: 'path', name: absolutePath(text) };
+  const { document, location } = globalThis;
+  return { kind: 'url', name: new URL(text, document?.baseURI ?? location?.href).href };
+}
+
+/**
+ * A view of a BufferSource's bytes, undefined if it is none.
+ * @param {unknown} source
+ */
+function viewOf(source) {
+  if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
+  const shared = typeof SharedArrayBuffer === 'function' && source instanceof SharedArrayBuffer;
+  return source instanceof ArrayBuffer || shared ? new Uint8Array(/** @type {ArrayBuffer} */ (source)) : undefined;
+}
+
+/**
+ * @param {number} total
+ * @param {(at: number, end: number) => Promise<ArrayBufferLike>} slice copies a range
+ * @returns {PageReader}
+ */
+function sliceReader(total, slice) {
+  let at = 0;
+  return {
+    async read() {
+      if (at === total) return null;
+      const start = at;
+      at = Math.min(at + CHUNK_BYTES, total);
+      try {
+        return new Uint8Array(await slice(start, at));
+      } catch (cause) {
+        throw new ModelError('FILE', `the file could not be read beyond ${start} of ${total} bytes`, { cause });
+      }
+    },
+    cancel() {},
+  };
+}
+
+/**
+ * Copies what the stream gives: its chunks may be views of buffers that are still in use.
+ * @param {ReadableStream} stream
+ * @returns {PageReader}
+ */
+function streamReader(stream) {
+  if (stream.locked) throw new TypeError('the ReadableStream is being read elsewhere');
+  const reader = stream.getReader();
+  let rest = /** @type {Uint8Array} */ (new Uint8Array(0));
+  return {
+    async read() {
+      while (rest.length === 0) {
+        const { done, value } = await reader.read();
+        if (done) return null;
+        const bytes = viewOf(value);
+        if (!bytes) throw new TypeError('the ReadableStream gives something else than bytes');
+        rest = bytes;
+      }
+      const chunk = rest.slice(0, CHUNK_BYTES);
+      rest = rest.subarray(chunk.length);
+      return chunk;
+    },
+    /* The caller's stream: what its own cancel() throws has nobody to tell. */
+    cancel: (reason) => void reader.cancel(reason).catch(() => {}),
+  };
+}
+
+/**
+ * @param {Origin} origin
+ * @param {object} options
+ * @param {AbortSignal} options.signal
+ * @param {() => Promise<Uint8Array | null>} [options.read] asks the page for its next chunk
+ * @param {number} [options.stallMs]
+ * @returns {Promise<Opened>}
+ */
+export async function openOrigin(origin, { signal, read, stallMs = STALL_MS }) {
+  signal.throwIfAborted();
+  if (origin.kind === 'url') return openUrl(origin, signal, stallMs);
+  if (origin.kind === 'path') return openPath(origin, signal);
+  if (!read) throw new TypeError('nobody reads this source');
+  return { name: origin.name, total: origin.total, exact: true, chunks: ahead(read, signal) };
+}
+
+/**
+ * @param {{name: string}} origin
+ * @param {AbortSignal} signal
+ * @returns {Promise<Opened>}
+ */
+async function openPath({ name }, signal) {
+  const file = await openFile(name, CHUNK_BYTES);
+  const chunks = async function* () {
+    try {
+      for (let bytes; (bytes = await file.read()).length > 0; ) {
+        signal.throwIfAborted();
+        yield bytes;
+      }
+    } finally {
+      await file.close();
+    }
+  };
+  return { name, total: file.total, exact: true, chunks: chunks() };
+}
+
+/**
+ * Asks for the next chunk while the one before is in use.
+ * @param {() => Promise<Uint8Array | null>} read
+ * @param {AbortSignal} signal
+ */
+async function* ahead(read, signal) {
+  let next = read();
+  for (;;) {
+    const bytes = await next;
+    signal.throwIfAborted();
+    if (!bytes) return;
+    next = read();
+    next.catch(() => {}); // seen by the await above, unless the loop is left first: then nobody asks
+    yield bytes;
+  }
+}
+
+/**
+ * @param {{name: string, headers: [string, string][]}} origin
+ * @param {AbortSignal} signal
+ * @param {number} stallMs
+ * @returns {Promise<Opened>}
+ */
+async function openUrl({ name, headers }, signal, stallMs) {
+  const watch = new Watch(signal, stallMs, (sentence) => new ModelError('NETWORK', `${name} ${sentence}`));
+  try {
+    const response = await watch.wait(
+      // Firefox aborts model-sized downloads that it also tries to keep.
+      fetch(name, { headers, signal: watch.signal, cache: 'no-store' }),
+      'does not answer',
+    );
+    refuseWrongAnswer(response, name);
+    const { total, exact } = lengthOf(response);
+    return { name, total, exact, chunks: bodyOf(response, name, exact ? total : undefined, watch) };
+  } catch (cause) {
+    throw watch.end(cause, (message) => `${name} cannot be reached: ${message}`);
+  }
+}
+
+/**
+ * @param {Response} response
+ * @param {string} name
+ */
+function refuseWrongAnswer(response, name) {
+  const { status, statusText } = response;
+  if (!response.ok) throw new ModelError('NETWORK', `${name} answers ${`${status} ${statusText}`.trim()}`);
+  if (/^text\/html/i.test(response.headers.get('content-type') ?? '')) {
+    throw new ModelError('NETWORK', `${name} answers with a web page, not with a model file`);
+  }
+  if (!response.body || status === 206) throw new ModelError('NETWORK', `${name} answers ${status} without the whole file`);
+}
+
+/**
+ * Content-Length counts the bytes that travel: the file's only where no encoding was applied, which a
+ * page cannot see across origins.
+ * @param {Response} response
+ */
+function lengthOf(response) {
+  const encoding = response.headers.get('content-encoding') ?? 'identity';
+  const length = response.headers.get('content-length');
+  if (encoding !== 'identity' || length === null || !/^\d+$/.test(length)) return { total: undefined, exact: false };
+  return { total: Number(length), exact: response.type !== 'cors' };
+}
+
+/**
+ * @param {Response} response
+ * @param {string} name
+ * @param {number | undefined} total
+ * @param {Watch} watch
+ */
+async function* bodyOf(response, name, total, watch) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const of = total === undefined ? 'bytes' : `of ${total} bytes`;
+  let loaded = 0;
+  try {
+    for (;;) {
+      const { done, value } = await watch.wait(reader.read(), `sends nothing more after ${loaded} ${of}`);
+      if (done) break;
+      loaded += value.length;
+      yield value;
+    }
+    if (total !== undefined && loaded < total) throw new ModelError('NETWORK', `${name} ended after ${loaded} ${of}`);
+  } catch (cause) {
+    throw watch.end(cause, (message) => `the connection to ${name} broke after ${loaded} ${of}: ${message}`);
+  } finally {
+    watch.end();
+    reader.cancel().catch(() => {}); // already closed or broken: the loop has said so
+  }
+}
+
+/** The caller's abort and a limit on silence, as one signal. */
+class Watch {
+  #controller = new AbortController();
+  #outer;
+  #stallMs;
+  #error;
+  #onAbort = () => this.#controller.abort(this.#outer.reason);
+
+  /**
+   * @param {AbortSignal} outer
+   * @param {number} stallMs
+   * @param {(sentence: string) => Error} error
+   */
+  constructor(outer, stallMs, error) {
+    this.#outer = outer;
+    this.#stallMs = stallMs;
+    this.#error = error;
+    outer.addEventListener('abort', this.#onAbort);
+  }
+
+  get signal() {
+    return this.#controller.signal;
+  }
+
+  /**
+   * @template T
+   * @param {Promise<T>} promise
+   * @param {string} sentence what to say if it takes too long
+   * @returns {Promise<T>}
+   */
+  async wait(promise, sentence) {
+    const seconds = this.#stallMs / 1000;
+    const stalled = () => this.#controller.abort(this.#error(`${sentence} (waited ${seconds} seconds)`));
+    const timer = setTimeout(stalled, this.#stallMs);
+    try {
+      return await promise;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /**
+   * Stops watching; what an error of the platform means.
+   * @param {any} [cause]
+   * @param {(message: string) => string} [sentence]
+   * @returns {any}
+   */
+  end(cause, sentence = String) {
+    this.#outer.removeEventListener('abort', this.#onAbort);
+    if (this.signal.aborted) return this.signal.reason;
+    if (!cause || cause instanceof ModelError) return cause;
+    return new ModelError('NETWORK', sentence(cause.cause?.message || cause.message), { cause });
+  }
+}
+
+/**
+ * Progress as callers see it: at most ten a second, a first and a last one always, loaded never more
+ * than total, and total only while it can be true.
+ * @param {(progress: {loaded: number, total?: number}) => void} report
+ * @param {number | undefined} total
+ * @param {() => number} [now]
+ */
+export function progress(report, total, now = () => performance.now()) {
+  let last = now();
+  let loaded = 0;
+  const tell = () => report(total === undefined ? { loaded } : { loaded, total });
+  tell();
+  return {
+    /** @param {number} bytes */
+    add(bytes) {
+      loaded += bytes;
+      if (total !== undefined && loaded > total) total = undefined;
+      if (now() - last < 100) return;
+      last = now();
+      tell();
+    },
+    /** All that is needed is in; what the file may hold beyond is not read. */
+    end() {
+      if (total !== undefined) loaded = total;
+      tell();
+    },
+  };
+}

@@ -1,0 +1,141 @@
+/**
+ * worker.js: the far side of index.js. It holds one model and answers calls about it; it ends when the
+ * page ends it.
+ */
+import { createTemplate } from './chat.js';
+import { createLoader } from './loader.js';
+import { ModelError } from './errors.js';
+import { onNode, parentNodePort } from './node.js';
+import { Rpc, parentPort } from './rpc.js';
+import { Session } from './session.js';
+import { openOrigin, progress } from './source.js';
+import { createTokenizer } from './tokenizer.js';
+
+/** @typedef {{ engine: import('./evaluator.js').Engine, tokenizer: import('./tokenizer.js').Tokenizer, template: any, session: Session }} Loaded */
+
+/** @type {Loaded | undefined} */
+let loaded;
+/** @type {ModelError | undefined} what ended the engine */
+let crash;
+
+/** @type {Record<string, (args: any, job: import('./rpc.js').Job) => any>} */
+const handlers = {
+  hello: () => null,
+  async load({ origin, options, files }, job) {
+    loaded = await load(origin, { ...options, thread: files.thread, wasm: (/** @type {string} */ name) => files.wasm[name] }, job);
+    return infoOf(loaded);
+  },
+  tokenize: ({ text, options }) => model().tokenizer.encode(text, options),
+  detokenize: ({ tokens }) => model().tokenizer.decode(tokens),
+  render: ({ messages, options }) => model().template.render(messages, options),
+  async generate({ slot, prompt, options }, job) {
+    const { engine, session } = model();
+    const result = await session.generate(slot, prompt, options, job);
+    return { result, memory: engine.memory().wasm };
+  },
+  forget: ({ slot }) => model().session.forget(slot),
+};
+
+/** @returns {Loaded} */
+function model() {
+  return /** @type {Loaded} */ (loaded);
+}
+
+/**
+ * After a trap nothing is what it was: every later call says so, also those that need no engine.
+ * @param {(args: any, job: import('./rpc.js').Job) => any} handler
+ * @returns {import('./rpc.js').Handler}
+ */
+function guarded(handler) {
+  return async (args, job) => {
+    if (crash) throw crash;
+    try {
+      return await handler(args, job);
+    } catch (error) {
+      if (error instanceof ModelError && error.code === 'CRASHED') crash = error;
+      throw error;
+    }
+  };
+}
+
+/**
+ * Everything that can be refused from the header alone is refused before the weights are asked for.
+ * @param {import('./source.js').Origin} origin
+ * @param {import('./loader.js').EngineOptions & import('./loader.js').Assets} options
+ * @param {import('./rpc.js').Job} job
+ * @returns {Promise<Loaded>}
+ */
+async function load(origin, options, job) {
+  const loader = await createLoader(options);
+  const source = await openOrigin(origin, { signal: job.signal, read: () => rpc.call('read', null) });
+  const meter = progress(job.send, source.total);
+  if (source.exact) loader.fileBytes = source.total;
+  let tokenizer, template;
+  try {
+    for await (const chunk of source.chunks) {
+      job.signal.throwIfAborted();
+      let taken = loader.push(chunk);
+      if (loader.state === 'ready') {
+        loader.bind();
+        const meta = (/** @type {string} */ key) => loader.meta(key);
+        tokenizer = createTokenizer(meta);
+        template = createTemplate(meta, tokenizer);
+        await loader.allocate();
+        taken += loader.push(chunk.subarray(taken));
+      }
+      meter.add(taken);
+      if (loader.state === 'done') break;
+    }
+    const engine = loader.finish();
+    if (!tokenizer || !template) throw new ModelError('FORMAT', 'the file ends within its header');
+    meter.end();
+    return { engine, tokenizer, template, session: new Session(engine, tokenizer, template) };
+  } catch (error) {
+    loader.close();
+    const ofTheFile = error instanceof ModelError && (error.code === 'FORMAT' || error.code === 'UNSUPPORTED');
+    throw ofTheFile ? new ModelError(error.code, `${source.name}: ${error.message}`, { cause: error }) : error;
+  }
+}
+
+/** @param {Loaded} loaded */
+function infoOf({ engine, tokenizer, template }) {
+  const { info } = engine;
+  const string = (/** @type {string} */ key) => {
+    const value = engine.meta(key);
+    return typeof value === 'string' ? value : undefined;
+  };
+  return {
+    name: string('general.name'),
+    license: string('general.license'),
+    architecture: info.architecture,
+    quantisation: info.quantisation,
+    parameters: info.nParams,
+    nLayers: info.nLayers,
+    dModel: info.dModel,
+    dFf: info.dFf,
+    nHeads: info.nHeads,
+    nKvHeads: info.nKvHeads,
+    headDim: info.headDim,
+    nVocab: info.nVocab,
+    contextLength: info.nCtx,
+    trainedContextLength: info.nCtxTrain,
+    tokenizer: tokenizer.pre ?? tokenizer.model,
+    hasTemplate: template.exists,
+    kvType: info.kvType,
+    precision: info.precision,
+    variant: info.variant,
+    threads: info.threads,
+    threadsReason: info.threadsReason ?? undefined,
+    bytes: {
+      file: info.fileBytes,
+      weights: info.bytesWeights,
+      kvPerToken: info.bytesKvToken,
+      memory: engine.memory().wasm,
+    },
+  };
+}
+
+const rpc = new Rpc(
+  onNode() ? parentNodePort() : parentPort(),
+  Object.fromEntries(Object.entries(handlers).map(([name, handler]) => [name, guarded(handler)])),
+);
