@@ -1,5 +1,5 @@
 /* arena.h: all memory of an instance, taken from one end in order of lifetime and never given back
- * (KV chunks return to their pool). Blocks are 64-byte aligned and zero when first taken. */
+ * (KV chunks return to their pool). Blocks are 64-byte aligned and not cleared. */
 #pragma once
 #include "base.h"
 

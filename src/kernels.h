@@ -119,3 +119,9 @@ struct kernels {
   void (*attend_finish)(const float *o, const float *sum, float *out, uint32_t n_vectors, uint32_t head_dim);
 };
 extern const struct kernels kernels_ref, kernels_simd;
+
+/* The set of this build. */
+#ifndef LM_KERNELS
+#define LM_KERNELS kernels_simd
+#endif
+#define KERNELS LM_KERNELS

@@ -1,0 +1,86 @@
+/* team.c: jobs and barriers of team.h. A wait spins for about 15 us, the length of a phase of a
+ * small model, then sleeps: waiting by sleep alone costs 22 us a barrier, spinning without bound
+ * starves whoever else needs the core. */
+#include "team.h"
+
+#include "platform.h"
+
+static struct {
+  uint32_t n;       /* workers */
+  team_job *job;
+  void *data;
+  uint32_t jobs;    /* counts jobs; idle workers wait for it to move */
+  uint32_t running; /* workers still inside the job */
+  uint32_t arrived; /* at the barrier */
+  uint32_t phase;   /* counts barriers */
+  uint32_t failed;
+  bool stopped;
+} team = {.n = 1};
+
+enum { SPINS = 12000 };
+#define FOREVER (-1)
+#define LOOK_FOR_FAILURE 50000000 /* ns: how often a wait inside a job looks at `failed` */
+
+static void wait_while(uint32_t *p, uint32_t value, int64_t ns) {
+  for (uint32_t i = 0; i < SPINS; i++) {
+    if (__atomic_load_n(p, __ATOMIC_ACQUIRE) != value) return;
+    platform_pause();
+  }
+  while (__atomic_load_n(p, __ATOMIC_ACQUIRE) == value) {
+    if (__atomic_load_n(&team.failed, __ATOMIC_RELAXED)) __builtin_trap();
+    platform_wait(p, value, ns);
+  }
+}
+
+void team_open(uint32_t n_workers) {
+  team.n = n_workers;
+  team.jobs = team.running = team.arrived = team.phase = team.failed = 0;
+  team.stopped = false;
+}
+
+uint32_t team_size(void) { return team.n; }
+
+void team_run(team_job *job, void *data) {
+  if (team.n == 1) {
+    job(data, 0, 1);
+    return;
+  }
+  team.job = job, team.data = data;
+  __atomic_store_n(&team.running, team.n - 1, __ATOMIC_RELEASE);
+  __atomic_add_fetch(&team.jobs, 1, __ATOMIC_RELEASE);
+  platform_wake(&team.jobs);
+  job(data, 0, team.n);
+  for (uint32_t left; (left = __atomic_load_n(&team.running, __ATOMIC_ACQUIRE));) wait_while(&team.running, left, LOOK_FOR_FAILURE);
+}
+
+void team_barrier(void) {
+  if (team.n == 1) return;
+  const uint32_t phase = __atomic_load_n(&team.phase, __ATOMIC_ACQUIRE);
+  if (__atomic_add_fetch(&team.arrived, 1, __ATOMIC_ACQ_REL) == team.n) {
+    __atomic_store_n(&team.arrived, 0, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&team.phase, 1, __ATOMIC_RELEASE);
+    platform_wake(&team.phase);
+  } else wait_while(&team.phase, phase, LOOK_FOR_FAILURE);
+}
+
+void team_work(uint32_t i) {
+  uint32_t seen = 0;
+  for (;;) {
+    wait_while(&team.jobs, seen, FOREVER);
+    seen++;
+    if (__atomic_load_n(&team.stopped, __ATOMIC_ACQUIRE)) return;
+    platform_sync(); /* worker 0 may have grown memory since; nobody grows it inside a job */
+    team.job(team.data, i, team.n);
+    if (!__atomic_sub_fetch(&team.running, 1, __ATOMIC_ACQ_REL)) platform_wake(&team.running);
+  }
+}
+
+void team_stop(void) {
+  __atomic_store_n(&team.stopped, true, __ATOMIC_RELEASE);
+  __atomic_add_fetch(&team.jobs, 1, __ATOMIC_RELEASE);
+  platform_wake(&team.jobs);
+}
+
+void team_fail(void) {
+  __atomic_store_n(&team.failed, 1, __ATOMIC_RELEASE);
+}
