@@ -60,15 +60,15 @@ async function open(source, signal) {
 }
 
 /**
- * Reads no further than the header: metadata and tensors, and after bind() the sizes.
+ * Reads no further than the header: metadata and tensors, and after bind() the sizes. What follows it may
+ * be missing.
  * @param {Source} source
  * @param {EngineOptions & { signal?: AbortSignal }} [options]
  * @returns {Promise<Loader>} in state 'ready'
  */
 export async function readHeader(source, { signal = new AbortController().signal, ...options } = {}) {
   const loader = await createLoader({ threads: 1, ...options });
-  const { chunks, total, exact } = await open(source, signal);
-  if (exact) loader.fileBytes ??= total;
+  const { chunks } = await open(source, signal);
   for await (const chunk of chunks) {
     loader.push(chunk);
     if (loader.state === 'ready') return loader;

@@ -6,6 +6,7 @@
  * @param {string} b
  */
 function distance(a, b) {
+  /** @type {[number[], number[]]} */
   let [before, above] = [[], Array.from({ length: b.length + 1 }, (_, j) => j)];
   for (let i = 1; i <= a.length; i++) {
     const row = [i];

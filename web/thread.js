@@ -2,6 +2,7 @@
  * thread.js: one compute worker: its own instance of the module on the shared memory and on a stack of
  * its own, in lm_work until lm_stop. Self-contained; the same in Node and browsers.
  */
+/** @type {any} */
 const port = globalThis.process?.getBuiltinModule?.('node:worker_threads').parentPort ?? self;
 
 /** @param {{ data: { module: WebAssembly.Module, memory: WebAssembly.Memory, stack: number, index: number } }} event */

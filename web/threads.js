@@ -3,6 +3,7 @@
  */
 
 import { onNode, startNodeWorker } from './node.js';
+import { workerPort } from './rpc.js';
 
 /** @typedef {{ threads: number, reason: string | null }} ThreadChoice  the reason says why fewer or only one */
 
@@ -38,23 +39,8 @@ export function chooseThreads({ asked, supported, unsupported = 'shared memory i
   return { threads, reason: threads === asked ? null : `${asked} asked for, ${threads} is the bound with ${least} logical cores` };
 }
 
-/**
- * @param {string | URL} url
- * @returns {import('./rpc.js').Port}
- */
-function startWorker(url) {
-  if (onNode()) return startNodeWorker(url);
-  const worker = new Worker(url, { type: 'module' });
-  return {
-    post: (message) => worker.postMessage(message),
-    listen(onMessage, onFailure) {
-      worker.onmessage = ({ data }) => onMessage(data);
-      worker.onerror = ({ message }) => onFailure(new Error(message || 'the script failed to load'));
-    },
-    hold() {},
-    close: () => worker.terminate(),
-  };
-}
+/** @param {string | URL} url */
+const startWorker = (url) => (onNode() ? startNodeWorker(url) : workerPort(new Worker(url, { type: 'module' })));
 
 /**
  * @param {Promise<unknown>} promise
