@@ -38,6 +38,14 @@ static inline float f16_to_f32(f16 h) {
 
 static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
-/* Products and sums of sizes from a file: false when 64 bits do not hold them. */
-static inline bool mul_size(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_mul_overflow(a, b, out); }
-static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) { return !__builtin_add_overflow(a, b, out); }
+/* Products and sums of sizes from a file: false beyond 2^53, the largest that a host in JS can name.
+ * (Against 2^64 - 1 clang makes of the division a call of a 128-bit product.) */
+#define SIZE_LIMIT ((uint64_t)1 << 53)
+static inline bool mul_size(uint64_t a, uint64_t b, uint64_t *out) {
+  *out = a * b;
+  return !a || b <= SIZE_LIMIT / a;
+}
+static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
+  *out = a + b;
+  return a <= SIZE_LIMIT && b <= SIZE_LIMIT - a;
+}
