@@ -1,5 +1,9 @@
 /* Models, answers and errors in the page's words. */
 
+/** @typedef {import('../index.js').ModelInfo} ModelInfo */
+/** @typedef {import('../index.js').Result} Result */
+/** @typedef {string | URL | File} Source */
+
 /** The model that `npm run model` fetches. Its file need not state its licence, so it stands here. */
 export const SERVED = {
   url: new URL('../../models/SmolLM2-135M-Instruct.Q4_1.gguf', import.meta.url),
@@ -11,68 +15,74 @@ export const SERVED = {
 const number = (value, digits = 0) =>
   value.toLocaleString('en', { maximumFractionDigits: digits, minimumFractionDigits: digits });
 
+/** @param {number} value */
+const millions = (value) => number(value / 1e6, value < 1e7 ? 1 : 0);
+
 /** @param {number} count @param {string} noun */
 const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? '' : 's'}`;
 
 /** @param {number} bytes */
-export const megabytes = (bytes) => `${number(bytes / 1e6, bytes < 1e7 ? 1 : 0)} MB`;
+export const megabytes = (bytes) => `${millions(bytes)} MB`;
 
-/** What a source is called before its header is read. @param {string | URL | File} source */
-export function nameOf(source) {
+/** What a source is called before its header is read. @param {Source} source */
+export function fileName(source) {
   if (source === SERVED.url) return SERVED.name;
   if (source instanceof File) return source.name;
-  return decodeURIComponent(new URL(source).pathname.split('/').pop() ?? '') || String(source);
+  return new URL(source).pathname.split('/').pop() || String(source);
 }
 
-/** @param {any} info @param {string | URL | File} source */
-export const titleOf = (info, source) => (source === SERVED.url ? SERVED.name : info.name || nameOf(source));
+/** @param {ModelInfo} info @param {Source} source */
+export const title = (info, source) => (source === SERVED.url ? SERVED.name : info.name || fileName(source));
 
-/** @param {any} info @param {string | URL | File} source @returns {[string, string][]} */
-export function factsOf(info, source) {
-  const license = info.license ?? (source === SERVED.url ? SERVED.license : 'not stated in the file');
+/** @param {ModelInfo} info @param {Source} source @returns {[string, string][]} */
+export function facts(info, source) {
+  const known = source === SERVED.url ? SERVED.license : 'Not stated in the file';
   return [
-    ['Licence', license],
+    ['Licence', info.license ?? known],
     ['Architecture', info.architecture],
-    ['Parameters', `${number(info.parameters / 1e6)} million, ${info.quantisation}`],
+    ['Parameters', `${millions(info.parameters)} million`],
+    ['Weights', `mostly ${info.quantisation}`],
     ['Context', counted(info.contextLength, 'token')],
     ['Memory', megabytes(info.bytes.memory)],
     ['Variant', info.variant],
     ['Precision', info.precision],
-    ['Threads', info.threadsReason ? `${info.threads}: ${info.threadsReason}` : String(info.threads)],
+    ['Threads', info.threads + (info.threadsReason ? `: ${info.threadsReason}` : '')],
   ];
 }
 
-/** @param {any} info @param {number} [tokensPerSecond] */
-export function statusOf(info, tokensPerSecond) {
+/** @param {ModelInfo} info @param {number} [tokensPerSecond] */
+export function status(info, tokensPerSecond) {
   const parts = [info.variant, counted(info.threads, 'thread'), megabytes(info.bytes.memory)];
   if (tokensPerSecond) parts.push(`${number(tokensPerSecond, 1)} tokens/s`);
   return parts.join(' · ');
 }
 
-/** @param {any} result */
-export const speedOf = (result) => result.timings.tokensPerSecond;
+/** @param {Result} result */
+export const timings = ({ usage, timings }) =>
+  `${counted(usage.completionTokens, 'token')}, ${number(timings.tokensPerSecond, 1)} per second`;
 
-/** @param {any} result */
-export const timingsOf = (result) =>
-  `${counted(result.usage.completionTokens, 'token')}, ${number(speedOf(result), 1)} per second`;
-
-/** Why an answer ended, where a reader would wonder. @param {any} result @param {any} info */
-export function endNote(result, info) {
-  if (result.reason === 'stopped') return 'Stopped.';
-  if (result.reason === 'length') {
-    return `Cut off after ${counted(result.usage.completionTokens, 'token')}; the limit is set under the model’s name.`;
-  }
-  if (result.reason !== 'context') return '';
-  return `The conversation fills the model’s context of ${counted(info.contextLength, 'token')}. Start a new chat to go on.`;
+/**
+ * Why an answer ended, where a reader would wonder.
+ * @param {Result} result
+ * @param {ModelInfo} info
+ */
+export function ending({ reason, usage }, { contextLength }) {
+  const notes = {
+    stop: '',
+    stopped: 'Stopped.',
+    length: `Cut off after ${counted(usage.completionTokens, 'token')}; the limit is set under the model’s name.`,
+    context: `The context of ${counted(contextLength, 'token')} is full. Start a new chat to go on.`,
+  };
+  return notes[reason];
 }
 
-/** @param {any} error @param {string | URL | File} source */
-export function sentenceOf(error, source) {
-  const text = error instanceof Error ? error.message : String(error);
+/** An error as the page says it. @param {unknown} error @param {Source} source */
+export function sentence(error, source) {
+  const { code = '', message } = /** @type {Error & { code?: string }} */ (error);
   /* a first word is capitalised, an address or a name is not */
-  const sentence = text.replace(/^[a-z]+(?= )/, capitalised) + (/[.!?]$/.test(text) ? '' : '.');
-  return source === SERVED.url && error.code === 'NOT_FOUND' ? `${sentence} Run “npm run model” first.` : sentence;
+  const said = message.replace(/^[a-z](?=[a-z']* )/, (letter) => letter.toUpperCase());
+  const whole = said + (/[.!?]$/.test(said) ? '' : '.');
+  if (code === 'CONTEXT') return `${whole} Ask something shorter, or start a new chat.`;
+  if (code === 'NETWORK' && source === SERVED.url) return `${whole} If it is not there yet: npm run model.`;
+  return whole;
 }
-
-/** @param {string} word */
-const capitalised = (word) => word.charAt(0).toUpperCase() + word.slice(1);

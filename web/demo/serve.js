@@ -104,7 +104,10 @@ function listen(server, port, host) {
       if (error.code !== 'EADDRINUSE' || port === last) return reject(error);
       server.listen(++port, host);
     });
-    server.on('listening', () => resolve(/** @type {import('node:net').AddressInfo} */ (server.address()).port));
+    server.on('listening', () => {
+      const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+      resolve(port);
+    });
     server.listen(port, host);
   });
 }
