@@ -9,8 +9,8 @@ import { suggest } from './suggest.js';
  * @type {Record<string, { otherwise: number, least: number, most: number, integer?: boolean }>}
  */
 export const SAMPLERS = {
-  temperature: { otherwise: 0.8, least: 0, most: Infinity },
-  topK: { otherwise: 40, least: 0, most: 2 ** 31 - 1, integer: true },
+  temperature: { otherwise: 0.8, least: 0, most: 1e6 },
+  topK: { otherwise: 40, least: 0, most: 1e9, integer: true },
   topP: { otherwise: 0.95, least: 0, most: 1 },
   minP: { otherwise: 0.05, least: 0, most: 1 },
   repeatPenalty: { otherwise: 1, least: 0.01, most: 100 },
@@ -43,9 +43,8 @@ const wrongType = (name, value, wanted) => new TypeError(`${name} is ${shown(val
  */
 const number = (least, most, integer) => (value, name) => {
   if (typeof value !== 'number') throw wrongType(name, value, 'a number');
-  if (value >= least && value <= most && (!integer || Number.isInteger(value)) && value !== Infinity) return value;
-  const range = most === Infinity ? `of ${least} or more` : `from ${least} to ${most}`;
-  throw new RangeError(`${name} is ${value}, must be ${integer ? 'an integer' : 'a number'} ${range}`);
+  if (value >= least && value <= most && (!integer || Number.isInteger(value))) return value;
+  throw new RangeError(`${name} is ${value}, must be ${integer ? 'an integer' : 'a number'} from ${least} to ${most}`);
 };
 
 /** @param {string} type @param {string} wanted @returns {Check} */

@@ -19,9 +19,12 @@ import { gzipSync } from 'node:zlib';
 /** @param {Uint8Array} file */
 export async function startFaultServer(file) {
   const seen = [];
+  let open = 0;
   const server = createServer((request, response) => {
     const [, kind, number] = new URL(request.url, 'http://x').pathname.split('/');
     seen.push({ kind, headers: request.headers });
+    open++;
+    response.on('close', () => open--);
     answer(kind, Number(number), file, request, response);
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -29,7 +32,8 @@ export async function startFaultServer(file) {
     url: `http://127.0.0.1:${server.address().port}`,
     /** requests so far: what was asked for, and the headers */
     seen,
-    connections: () => new Promise((resolve, reject) => server.getConnections((e, n) => (e ? reject(e) : resolve(n)))),
+    /** answers that are neither finished nor given up */
+    open: () => open,
     close: () =>
       new Promise((resolve) => {
         server.close(resolve);

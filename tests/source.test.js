@@ -1,0 +1,281 @@
+/* web/source.js: every kind of source, every fault of a server, and how many bytes JS holds meanwhile. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { Worker } from 'node:worker_threads';
+import { ModelError } from '../web/errors.js';
+import { CHUNK_BYTES, describe, openOrigin, progress } from '../web/source.js';
+import { startFaultServer } from './kit/server.js';
+
+const FILE = Uint8Array.from({ length: 300_000 }, (_, i) => (i * 2654435761) >>> 11);
+const STALL_MS = 250;
+const never = new AbortController().signal;
+
+const folder = mkdtempSync(join(tmpdir(), 'tabllama-'));
+const path = join(folder, 'model file%20.gguf');
+let server;
+before(async () => {
+  writeFileSync(path, FILE);
+  server = await startFaultServer(FILE);
+});
+after(async () => {
+  await server.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function open(source, { headers, signal = never } = {}) {
+  const { origin, reader } = describe(source, headers);
+  const posted = structuredClone(origin); // as it crosses to the worker
+  return openOrigin(posted, { signal, read: reader.read, stallMs: STALL_MS });
+}
+
+async function read({ chunks }) {
+  const parts = [];
+  for await (const chunk of chunks) {
+    assert.ok(chunk.length > 0 && chunk.length <= CHUNK_BYTES);
+    parts.push(chunk.slice());
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
+}
+
+/** A stream of pieces of the given length. */
+function streamOf(bytes, length, { type } = {}) {
+  let at = 0;
+  return new ReadableStream({
+    type,
+    pull(controller) {
+      if (at < bytes.length) controller.enqueue(bytes.slice(at, (at += length)));
+      else controller.close();
+    },
+  });
+}
+
+test('every kind of source gives the file, its length where it is known, and a name', async () => {
+  const shared = new Uint8Array(new SharedArrayBuffer(FILE.length + 8), 8);
+  shared.set(FILE);
+  const table = [
+    ['path', path, true],
+    ['relative path', relative(process.cwd(), path), true],
+    ['file URL', pathToFileURL(path), true],
+    ['file URL as text', pathToFileURL(path).href, true],
+    ['URL', new URL(`${server.url}/ok`), true],
+    ['URL as text', `${server.url}/ok`, true],
+    ['identity encoding', `${server.url}/identity`, true],
+    ['redirect', `${server.url}/redirect`, true],
+    ['compressed', `${server.url}/gzip`, false],
+    ['no length', `${server.url}/chunked`, false],
+    ['data URL', `data:application/octet-stream;base64,${Buffer.from(FILE).toString('base64')}`, undefined],
+    ['Blob', new Blob([FILE]), true],
+    ['File', new File([FILE], 'a.gguf'), true],
+    ['ArrayBuffer', FILE.buffer, true],
+    ['view', new DataView(FILE.buffer), true],
+    ['shared bytes', shared, true],
+    ['stream', streamOf(FILE, 10_000), false],
+    ['stream of one large piece', streamOf(FILE, FILE.length), false],
+    ['byte stream', streamOf(FILE, 999, { type: 'bytes' }), false],
+  ];
+  for (const [name, source, known] of table) {
+    const opened = await open(source);
+    if (known !== undefined) assert.equal(opened.total, known ? FILE.length : undefined, name);
+    assert.ok(opened.name.length > 0, name);
+    assert.deepEqual(await read(opened), FILE, name);
+  }
+  assert.equal(FILE.length, 300_000, 'bytes that were given are still there');
+});
+
+test('pieces larger than a chunk are cut', async () => {
+  const large = new Uint8Array(2.5 * CHUNK_BYTES).fill(7);
+  for (const source of [large, new Blob([large]), streamOf(large, large.length)]) {
+    const lengths = [];
+    for await (const chunk of (await open(source)).chunks) lengths.push(chunk.length);
+    assert.deepEqual(lengths, [CHUNK_BYTES, CHUNK_BYTES, CHUNK_BYTES / 2]);
+  }
+});
+
+test('what is no source is a TypeError at once', () => {
+  for (const source of [undefined, null, 5, {}, [], '', Promise.resolve(), new Response('x')]) {
+    assert.throws(() => describe(source), TypeError, String(source));
+  }
+  const locked = streamOf(FILE, 10);
+  locked.getReader();
+  assert.throws(() => describe(locked), TypeError);
+  assert.throws(() => describe(path, { 'x-key': 'open' }), TypeError);
+  assert.throws(() => describe(FILE, {}), TypeError);
+});
+
+test('a drive letter is no scheme', () => {
+  assert.equal(describe('C:\\models\\a.gguf').origin.kind, 'path');
+  assert.equal(describe('c:/models/a.gguf').origin.kind, 'path');
+  assert.equal(describe('https://example.com/a.gguf').origin.kind, 'url');
+});
+
+test('headers are sent, and only those', async () => {
+  await assert.rejects(open(`${server.url}/secret`), { code: 'NETWORK', message: /403/ });
+  assert.deepEqual(await read(await open(`${server.url}/secret`, { headers: { 'X-Key': 'open' } })), FILE);
+  assert.deepEqual(await read(await open(`${server.url}/secret`, { headers: new Headers([['x-key', 'open']]) })), FILE);
+});
+
+test('every fault is an error of its own kind that names the address and the numbers', async () => {
+  const unused = createServer();
+  await new Promise((resolve) => unused.listen(0, '127.0.0.1', resolve));
+  const { port } = unused.address();
+  await new Promise((resolve) => unused.close(resolve));
+  const n = FILE.length;
+  const table = [
+    ['/404', /answers 404/],
+    ['/503', /answers 503/],
+    ['/html', /web page/],
+    ['/partial', /206/],
+    ['/drop', /cannot be reached/],
+    ['/loop', /cannot be reached.*redirect/],
+    ['/silent', /does not answer \(waited 0\.25 seconds\)/],
+    ['/cut/0', new RegExp(`broke after 0 of ${n} bytes|cannot be reached`)],
+    ['/cut/1', new RegExp(`broke after [01] of ${n} bytes`)],
+    ['/cut/150000', new RegExp(`broke after \\d+ of ${n} bytes`)],
+    ['/cut/299999', new RegExp(`broke after \\d+ of ${n} bytes`)],
+    ['/stall/0', /(nothing more after 0 of|does not answer)/],
+    ['/stall/150000', new RegExp(`nothing more after 150000 of ${n} bytes \\(waited 0\\.25 seconds\\)`)],
+    [`/longer/5`, undefined],
+  ];
+  for (const [fault, sentence] of table) {
+    const url = server.url + fault;
+    if (!sentence) {
+      assert.equal((await read(await open(url))).length, n + 5);
+      continue;
+    }
+    await assert.rejects(async () => read(await open(url)), (error) => {
+      assert.ok(error instanceof ModelError, `${fault}: ${error.stack}`);
+      assert.equal(error.code, 'NETWORK', fault);
+      assert.ok(error.message.includes(url), error.message);
+      assert.match(error.message, sentence);
+      return true;
+    });
+  }
+  const refused = `http://127.0.0.1:${port}/`;
+  await assert.rejects(open(refused), { code: 'NETWORK', message: /cannot be reached/ });
+  await assert.rejects(open('nonsense://x/y'), { code: 'NETWORK' });
+  await assert.rejects(open(join(folder, 'absent.gguf')), { code: 'FILE', message: /absent\.gguf: there is no such file/ });
+  await assert.rejects(open(folder), { code: 'FILE', message: /folder/ });
+  const failing = new ReadableStream({ pull: (controller) => controller.error(new Error('pulled out')) });
+  await assert.rejects(async () => read(await open(failing)), /pulled out/);
+  await assert.rejects(async () => read(await open(streamOf('text', 2))), TypeError);
+});
+
+test('an abort at any time rejects with its reason and closes the connection', async () => {
+  const reason = new Error('enough');
+  for (const fault of ['/silent', '/stall/0', '/stall/1000', '/ok']) {
+    const controller = new AbortController();
+    const call = (async () => {
+      const opened = await open(server.url + fault, { signal: controller.signal });
+      if (fault === '/ok') controller.abort(reason);
+      return read(opened);
+    })();
+    setTimeout(() => controller.abort(reason), 50);
+    await assert.rejects(call, (error) => error === reason, fault);
+  }
+  for (const source of [path, FILE, streamOf(FILE, 1000), `${server.url}/ok`]) {
+    await assert.rejects(open(source, { signal: AbortSignal.abort(reason) }), (error) => error === reason);
+    const controller = new AbortController();
+    const opened = await open(source instanceof ReadableStream ? streamOf(FILE, 1000) : source, { signal: controller.signal });
+    controller.abort(reason);
+    await assert.rejects(read(opened), (error) => error === reason);
+  }
+});
+
+test('leaving the loop closes the source', async () => {
+  const opened = await open(`${server.url}/stall/100000`);
+  for await (const chunk of opened.chunks) {
+    assert.ok(chunk.length > 0);
+    break;
+  }
+  const deadline = performance.now() + 2000;
+  while (server.open() > 0 && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.equal(server.open(), 0);
+});
+
+test('progress: a first and a last call, ten a second at most, never beyond the total', () => {
+  let time = 0;
+  const run = (total, pieces, msEach) => {
+    const calls = [];
+    const meter = progress((p) => calls.push({ ...p, time }), total, () => time);
+    for (const bytes of pieces) {
+      time += msEach;
+      meter.add(bytes);
+    }
+    meter.end();
+    return calls;
+  };
+  const calls = run(1000, Array(100).fill(10), 7);
+  assert.deepEqual([calls[0].loaded, calls.at(-1).loaded], [0, 1000]);
+  assert.ok(calls.length <= 2 + 7 && calls.length >= 7, String(calls.length));
+  calls.slice(1, -1).forEach((call, i) => assert.ok(call.time - calls[i].time >= 100 && call.loaded >= calls[i].loaded));
+  assert.deepEqual(run(undefined, [5, 5], 200).map(({ loaded }) => loaded), [0, 5, 10, 10]);
+  assert.ok(run(undefined, [5], 1).every((call) => !('total' in call)));
+  for (const { loaded, total } of run(8, [5, 5, 5], 200)) assert.ok(total === undefined || loaded <= total);
+  assert.deepEqual(run(100, [90], 1).map(({ loaded }) => loaded), [0, 100], 'what need not be read counts as loaded');
+});
+
+/* ---- memory ---- */
+
+const MIB = 2 ** 20;
+const LARGE = 24 * MIB;
+
+/** A server in a thread of its own, so that its buffers are not ours. */
+async function startLargeServer() {
+  const code = `
+    const { createServer } = require('node:http');
+    const { parentPort } = require('node:worker_threads');
+    const block = Buffer.alloc(65536, 1);
+    const server = createServer((request, response) => {
+      response.writeHead(200, { 'content-length': ${LARGE} });
+      let left = ${LARGE} / block.length;
+      const more = () => { while (left-- > 0) if (!response.write(block)) return response.once('drain', more); response.end(); };
+      more();
+    });
+    server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));`;
+  const worker = new Worker(code, { eval: true });
+  const port = await new Promise((resolve) => worker.once('message', resolve));
+  return { url: `http://127.0.0.1:${port}/`, close: () => worker.terminate() };
+}
+
+test('JS holds less than 4 MiB of a model that passes through it', async () => {
+  setFlagsFromString('--expose-gc');
+  const gc = runInNewContext('gc');
+  const big = join(folder, 'large.gguf');
+  const bytes = new Uint8Array(LARGE).fill(1);
+  writeFileSync(big, bytes);
+  const large = await startLargeServer();
+  let made = 0;
+  const generated = () =>
+    new ReadableStream({
+      pull(controller) {
+        if (made++ < LARGE / 65536) controller.enqueue(new Uint8Array(65536));
+        else controller.close();
+      },
+    });
+  try {
+    for (const source of [big, large.url, new Blob([bytes]), bytes, generated()]) {
+      const opened = await open(source);
+      gc();
+      const base = process.memoryUsage().arrayBuffers;
+      let [most, total, sampled] = [0, 0, 0];
+      for await (const chunk of opened.chunks) {
+        total += chunk.length;
+        if (total - sampled < 2 * MIB) continue;
+        sampled = total;
+        gc();
+        most = Math.max(most, process.memoryUsage().arrayBuffers - base);
+      }
+      assert.equal(total, LARGE);
+      assert.ok(most <= 4 * MIB, `${opened.name}: ${(most / MIB).toFixed(1)} MiB`);
+    }
+  } finally {
+    await large.close();
+  }
+});
