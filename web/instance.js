@@ -3,7 +3,7 @@
  * calls its exports. Contract: src/lm.h.
  */
 import { ModelError } from './errors.js';
-import { Values } from './metadata.js';
+import { ARRAY, Values } from './metadata.js';
 
 /** LM_ABI of the lm.h that this file is written for. */
 export const ABI = 1;
@@ -14,7 +14,7 @@ export const PAGE_BYTES = 65536;
 const FIRST_PAGES = 64;
 
 /** Rows of enum lm_table, in its order. */
-const TABLES = ['errors', 'quants', 'kvTypes', 'archs', 'samplers', 'infos', 'precisions'];
+export const TABLES = ['errors', 'quants', 'kvTypes', 'archs', 'samplers', 'infos', 'precisions'];
 
 /** @typedef {{ name: string, type: string, dims: number[], offset: number, bytes: number }} TensorInfo */
 
@@ -200,7 +200,7 @@ export class Instance {
     const [type, element] = [fields.getUint32(0, true), fields.getUint32(4, true)];
     const [count, address] = [Number(fields.getBigUint64(8, true)), Number(fields.getBigUint64(16, true))];
     const values = new Values(this.view(Uint8Array, address));
-    return type === 9 ? values.array(element, count) : values.scalar(type);
+    return type === ARRAY ? values.array(element, count) : values.scalar(type);
   }
 
   /** All metadata keys in file order.

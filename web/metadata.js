@@ -3,11 +3,13 @@
  * numbers are typed arrays, of 64-bit integers plain ones; everything is copied out of the memory it came from.
  */
 
-/** @typedef {number | bigint | boolean | string | Scalars | Array<any>} MetaValue */
+/** @typedef {number | bigint | boolean | string | Scalars | string[] | boolean[] | (number | bigint)[]} MetaValue */
 /** @typedef {Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | Float32Array | Float64Array} Scalars */
 
 /** GGUF type numbers, where they are not just rows of SCALARS. */
-const [BOOL, STRING, ARRAY] = [7, 8, 9];
+const [BOOL, STRING] = [7, 8];
+/** Of elements of one type; C reads no arrays of arrays. */
+export const ARRAY = 9;
 
 /** @type {Record<number, { bytes: number, get: (view: DataView, at: number) => any, Array?: any }>} */
 const SCALARS = {
@@ -68,7 +70,7 @@ export class Values {
   }
 
   /**
-   * @param {number} type  not ARRAY, whose head says type and count
+   * @param {number} type  not ARRAY
    * @returns {MetaValue}
    */
   scalar(type) {
@@ -85,12 +87,6 @@ export class Values {
    */
   array(element, count) {
     if (element === STRING) return this.#strings(count);
-    if (element === ARRAY) {
-      return Array.from({ length: count }, () => {
-        this.#at += 4;
-        return this.array(this.#view.getUint32(this.#at - 4, true), this.#length());
-      });
-    }
     const { bytes, Array: Typed } = SCALARS[element];
     if (!Typed) return Array.from({ length: count }, () => this.scalar(element));
     const from = this.#at;
