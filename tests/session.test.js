@@ -6,6 +6,13 @@ import { test } from 'node:test';
 import { ModelError } from '../web/errors.js';
 import { SAMPLERS } from '../web/options.js';
 import { Session, StopMatcher } from '../web/session.js';
+import { randomNumbers } from './kit/make-model.js';
+
+/** Integers from 0 to n - 1. */
+function integers(seed) {
+  const random = randomNumbers(seed);
+  return (n) => Math.floor(random() * n);
+}
 
 /* ---- stop strings ---- */
 
@@ -24,19 +31,8 @@ function match(pieces, stops) {
   return { shown: [...shown, matcher.end()], stop: matcher.found };
 }
 
-/** A small generator with a seed (xorshift32). */
-function randomNumbers(seed) {
-  let x = seed;
-  return (n) => {
-    x ^= x << 13;
-    x ^= x >>> 17;
-    x ^= x << 5;
-    return (x >>> 0) % n;
-  };
-}
-
 test('stop strings: any text in any pieces, as by definition', () => {
-  const random = randomNumbers(20240726);
+  const random = integers(20240726);
   const string = (length) => Array.from({ length }, () => 'ab\n?'[random(4)]).join('');
   for (let round = 0; round < 10_000; round++) {
     const pieces = Array.from({ length: random(8) }, () => string(random(5)));
@@ -195,7 +191,7 @@ test('a full context ends well; a prompt that is too long is an error with both 
 });
 
 test('the longest common prefix is kept and changes nothing', async () => {
-  const random = randomNumbers(7);
+  const random = integers(7);
   const engine = fakeEngine();
   const session = sessionOf(engine);
   let before = [];

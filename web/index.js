@@ -75,12 +75,12 @@ export async function load(source, options) {
     rpc = new Rpc(startWorker(assets), { read }, explain);
     await rpc.call('hello', null, { signal });
     started = true;
-    const info = await rpc.call('load', { origin, options: engine, files: filesFor(assets) }, { signal, onItem: onProgress });
-    return new Model(rpc, info);
+    const args = { origin, options: engine, files: filesFor(assets) };
+    return new Model(rpc, await rpc.call('load', args, { signal, onItem: onProgress }));
   } catch (error) {
-    const reason = rpc || error instanceof ModelError ? error : explain(/** @type {Error} */ (error));
-    rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));
-    reader.cancel(reason);
-    throw reason;
+    await rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));
+    throw rpc || error instanceof ModelError ? error : explain(/** @type {Error} */ (error));
+  } finally {
+    reader.cancel(new ModelError('CLOSED', 'nothing more is needed'));
   }
 }

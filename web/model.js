@@ -10,8 +10,8 @@ import { CHAT, GENERATE, RENDER, TOKENIZE, check, messages, prompt, text, tokens
 /** @typedef {import('./index.js').Result} Result */
 /** @typedef {(send: (piece: Piece) => void, stop: AbortSignal) => Promise<Result>} Start */
 
-/** Not every platform has the symbol. */
-const asyncDispose = /** @type {any} */ (Symbol).asyncDispose;
+/** Not every platform has the symbol; there nobody can ask for it. @type {typeof Symbol.asyncDispose} */
+const asyncDispose = Symbol.asyncDispose ?? Symbol('asyncDispose');
 
 export class Model {
   #rpc;
@@ -29,7 +29,6 @@ export class Model {
   constructor(rpc, info) {
     this.#rpc = rpc;
     this.#info = info;
-    if (asyncDispose) Object.defineProperty(this, asyncDispose, { value: () => this.close() });
   }
 
   get info() {
@@ -83,7 +82,11 @@ export class Model {
 
   async close() {
     this.#closed = true;
-    this.#rpc.fail(new ModelError('CLOSED', 'the model is closed'));
+    await this.#rpc.fail(new ModelError('CLOSED', 'the model is closed'));
+  }
+
+  async [asyncDispose]() {
+    await this.close();
   }
 
   /** @param {any} options */

@@ -22,7 +22,8 @@ export const onNode = () => typeof globalThis.Worker !== 'function' && builtin('
  */
 export function startNodeWorker(url) {
   const { Worker } = /** @type {typeof import('node:worker_threads')} */ (builtin('worker_threads'));
-  const worker = new Worker(typeof url === 'string' ? new URL(url) : url);
+  // The flags of `node --input-type=module -e` would be wrong ones for a file.
+  const worker = new Worker(typeof url === 'string' ? new URL(url) : url, { execArgv: [] });
   worker.unref();
   return {
     post: (message, transfer) => worker.postMessage(message, transfer),

@@ -2,6 +2,7 @@
  * options.js: what each option may be. A wrong one is a TypeError or RangeError, said before anything
  * starts; an unknown one names the nearest; undefined is as good as absent.
  */
+import { kindOf } from './source.js';
 import { suggest } from './suggest.js';
 
 /**
@@ -58,7 +59,7 @@ const boolean = typed('boolean', 'true or false');
 
 /** @type {Check} */
 const signal = (value, name) => {
-  if (value instanceof AbortSignal) return value;
+  if (kindOf(value) === 'AbortSignal') return value;
   throw wrongType(name, value, 'an AbortSignal');
 };
 

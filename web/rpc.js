@@ -18,7 +18,7 @@ import { ModelError } from './errors.js';
  * @property {(message: any, transfer: ArrayBuffer[]) => void} post
  * @property {(onMessage: (message: any) => void, onFailure: (error: Error) => void) => void} listen once
  * @property {(busy: boolean) => void} hold whether the process must stay alive for it
- * @property {() => void} close
+ * @property {() => unknown} close a promise where it takes time
  */
 
 /**
@@ -59,7 +59,7 @@ export class Rpc {
     this.#handlers = handlers;
     port.listen(
       (message) => this.#receive(message),
-      (error) => this.fail(explain(error)),
+      (error) => void this.fail(explain(error)),
     );
   }
 
@@ -100,14 +100,14 @@ export class Rpc {
   }
 
   /**
-   * Ends everything: calls that wait and calls to come reject with `error`.
+   * Ends everything: calls that wait and calls to come reject with `error`. Once.
    * @param {Error} error
    */
-  fail(error) {
+  async fail(error) {
     if (this.#failure) return;
     this.#failure = error;
     for (const call of this.#calls.values()) call.reject(error);
-    this.#port.close();
+    await this.#port.close();
   }
 
   /** @param {any} message */

@@ -50,11 +50,12 @@ export function describe(source, headers) {
   }
   if (address?.kind === 'url') return { origin: { ...address, headers: [...new Headers(headers)] }, reader: NOTHING };
   if (address) return { origin: address, reader: NOTHING };
-  if (source instanceof Blob) {
-    const name = source instanceof globalThis.File ? source.name : 'the Blob';
-    return page(name, source.size, sliceReader(source.size, async (at, end) => source.slice(at, end).arrayBuffer()));
+  const kind = kindOf(source);
+  if (kind === 'Blob' || kind === 'File') {
+    const blob = /** @type {File} */ (source);
+    return page(blob.name ?? 'the Blob', blob.size, sliceReader(blob.size, (at, end) => blob.slice(at, end).arrayBuffer()));
   }
-  if (source instanceof ReadableStream) return page('the stream', undefined, streamReader(source));
+  if (kind === 'ReadableStream') return page('the stream', undefined, streamReader(/** @type {ReadableStream} */ (source)));
   const bytes = viewOf(source);
   if (!bytes) {
     throw new TypeError('source must be a string, URL, Blob, File, ArrayBuffer, typed array or ReadableStream');
@@ -79,7 +80,7 @@ const page = (name, total, reader) => ({ origin: { kind: 'page', name, total }, 
  * @returns {{kind: 'url', name: string} | {kind: 'path', name: string} | undefined}
  */
 function addressOf(source) {
-  if (typeof source !== 'string' && !(source instanceof URL)) return undefined;
+  if (typeof source !== 'string' && kindOf(source) !== 'URL') return undefined;
   const text = String(source);
   if (text === '') throw new TypeError('source is an empty string');
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(text)?.[1].toLowerCase();
@@ -94,9 +95,15 @@ function addressOf(source) {
  */
 function viewOf(source) {
   if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
-  const shared = typeof SharedArrayBuffer === 'function' && source instanceof SharedArrayBuffer;
-  return source instanceof ArrayBuffer || shared ? new Uint8Array(/** @type {ArrayBuffer} */ (source)) : undefined;
+  const isBuffer = ['ArrayBuffer', 'SharedArrayBuffer'].includes(kindOf(source));
+  return isBuffer ? new Uint8Array(/** @type {ArrayBuffer} */ (source)) : undefined;
 }
+
+/**
+ * The platform's name of an object's class, whichever frame or context it was made in.
+ * @param {unknown} value
+ */
+export const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /**
  * @param {number} total

@@ -11,7 +11,7 @@ import { Session } from './session.js';
 import { openOrigin, progress } from './source.js';
 import { createTokenizer } from './tokenizer.js';
 
-/** @typedef {{ engine: import('./evaluator.js').Engine, tokenizer: import('./tokenizer.js').Tokenizer, template: any, session: Session }} Loaded */
+/** @typedef {{ engine: import('./evaluator.js').Engine, tokenizer: import('./tokenizer.js').Tokenizer, template: ReturnType<typeof createTemplate>, session: Session }} Loaded */
 
 /** @type {Loaded | undefined} */
 let loaded;
@@ -98,7 +98,7 @@ async function load(origin, options, job) {
 }
 
 /** @param {Loaded} loaded */
-function infoOf({ engine, tokenizer, template }) {
+function infoOf({ engine, tokenizer }) {
   const { info } = engine;
   const string = (/** @type {string} */ key) => {
     const value = engine.meta(key);
@@ -120,7 +120,7 @@ function infoOf({ engine, tokenizer, template }) {
     contextLength: info.nCtx,
     trainedContextLength: info.nCtxTrain,
     tokenizer: tokenizer.pre ?? tokenizer.model,
-    hasTemplate: template.exists,
+    hasTemplate: engine.meta('tokenizer.chat_template') !== undefined,
     kvType: info.kvType,
     precision: info.precision,
     variant: info.variant,
