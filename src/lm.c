@@ -149,9 +149,6 @@ static int plan(void) {
   place(&counted);
   const uint64_t before = platform_before(), page = 65536;
   const uint64_t now = align_up(before + counted.used, page);
-  if (counted.used > platform_limit())
-    LM_FAIL(MEMORY, "the model needs %u bytes of memory (weights %u), but only %u can be addressed", now, lm.model.weight_bytes,
-            before + platform_limit());
   const uint64_t most = now + align_up((uint64_t)KV_SEQS * lm.kv.max_chunks * (lm.kv.chunk_bytes + 64), page);
   double *info = lm.info;
   info[LM_INFO_BYTES_WEIGHTS] = (double)lm.model.weight_bytes;
@@ -160,6 +157,9 @@ static int plan(void) {
   info[LM_INFO_BYTES_SCRATCH] = (double)(counted.used - lm.arena.used - lm.model.weight_bytes - lm.kv.chunk_bytes);
   info[LM_INFO_BYTES_NOW] = (double)now;
   info[LM_INFO_BYTES_MAX] = (double)LM_MIN(most, before + platform_limit());
+  if (counted.used > platform_limit())
+    LM_FAIL(MEMORY, "the model needs %u bytes of memory (weights %u), but only %u can be addressed", now, lm.model.weight_bytes,
+            before + platform_limit());
   return LM_OK;
 }
 

@@ -112,7 +112,7 @@ LM_EXPORT int lm_file_bytes(double n_bytes);
  * Returns 0. LM_ERR_UNSUPPORTED: architecture, type without a kernel, unknown rope scaling, a
  * tensor that nothing uses. LM_ERR_FORMAT: missing or misshapen tensor, contradictory keys.
  * LM_ERR_MEMORY: more than this build can address. LM_ERR_ARGUMENT: a value out of range.
- * Fills LM_INFO_BYTES_*. May grow memory (by the tables of layers). */
+ * Fills LM_INFO_BYTES_*, with LM_ERR_MEMORY too. May grow memory (by the tables of layers). */
 LM_EXPORT int lm_bind(uint32_t n_ctx, uint32_t kv_type, uint32_t precision, uint32_t n_threads);
 
 /* Takes weights, scratch, worker stacks and the first KV chunk. Once, after lm_bind.

@@ -1,0 +1,137 @@
+/** inspect.js: `info` and `tokenize`: what a file's header is enough for. */
+import { readHeader, runnable } from '../engine.js';
+import { ModelError } from '../errors.js';
+import { createTokenizer } from '../tokenizer.js';
+import { UsageError, engineOptions } from './options.js';
+import { parseJson, readStdin, write, writeJson } from './output.js';
+
+/** @typedef {import('./options.js').Options} Options */
+/** @typedef {import('../engine.js').Loader} Loader */
+/** @typedef {{ tensors: number, parameters: number, bytes: number }} Share */
+
+/** Which part of a model a tensor belongs to, by name; the first that fits.
+ * @type {[part: string, pattern: RegExp][]} */
+const PARTS = [
+  ['embedding', /^token_embd\./],
+  ['output', /^output\./],
+  ['norms', /norm/],
+  ['attention', /\.attn_/],
+  ['feedForward', /\.ffn_/],
+  ['other', /./],
+];
+
+/**
+ * Tensors, parameters and bytes by what `keyOf` says.
+ * @param {import('../loader.js').TensorInfo[]} tensors
+ * @param {(tensor: import('../loader.js').TensorInfo) => string} keyOf
+ */
+function shares(tensors, keyOf) {
+  /** @type {Record<string, Share>} */
+  const sums = {};
+  for (const tensor of tensors) {
+    const sum = (sums[keyOf(tensor)] ??= { tensors: 0, parameters: 0, bytes: 0 });
+    sum.tensors++;
+    sum.parameters += tensor.dims.reduce((a, b) => a * b, 1);
+    sum.bytes += tensor.bytes;
+  }
+  return sums;
+}
+
+/**
+ * What the model needs when one context is full: as loaded, and the chunks after the first.
+ * @param {import('../engine.js').EngineInfo} info
+ */
+function memoryOf({ nCtx, chunkTokens, bytesChunk, bytesWeights, bytesScratch, bytesNow }) {
+  const chunks = Math.ceil(nCtx / chunkTokens);
+  return {
+    context: nCtx, weights: bytesWeights, kv: chunks * bytesChunk, scratch: bytesScratch,
+    total: bytesNow + (chunks - 1) * bytesChunk,
+  };
+}
+
+/**
+ * Why this build can't run it, where that is no fault of the file; undefined if it can.
+ * @param {Loader} loader
+ */
+function obstacle(loader) {
+  if (loader.info.nTensors === 0) return 'the file has no tensors, only a vocabulary';
+  try {
+    loader.bind();
+    return undefined;
+  } catch (error) {
+    if (error instanceof ModelError && ['UNSUPPORTED', 'MEMORY'].includes(error.code)) return error.message;
+    throw error;
+  }
+}
+
+/** @param {Loader} loader */
+function describe(loader) {
+  const unsupported = obstacle(loader);
+  const { info } = loader;
+  const tensors = loader.tensors();
+  const string = (/** @type {string} */ key) => loader.meta(key)?.toString();
+  return {
+    name: string('general.name'),
+    license: string('general.license'),
+    architecture: info.architecture,
+    quantisation: info.quantisation,
+    tokenizer: [string('tokenizer.ggml.model'), string('tokenizer.ggml.pre')].filter(Boolean).join('/'),
+    hasTemplate: loader.meta('tokenizer.chat_template') !== undefined,
+    parameters: tensors.reduce((sum, { dims }) => sum + dims.reduce((a, b) => a * b, 1), 0),
+    fileBytes: info.fileBytes,
+    headerBytes: info.headerBytes,
+    nLayers: info.nLayers, dModel: info.dModel, dFf: info.dFf, nHeads: info.nHeads, nKvHeads: info.nKvHeads,
+    headDim: info.headDim, nVocab: info.nVocab, ropeTheta: info.ropeTheta, nCtxTrain: info.nCtxTrain,
+    types: shares(tensors, ({ type }) => type),
+    parts: shares(tensors, ({ name }) => /** @type {any} */ (PARTS.find(([, pattern]) => pattern.test(name)))[0]),
+    kv: { type: info.kvType, bytesPerToken: info.bytesKvToken, bytesPerChunk: info.bytesChunk, chunkTokens: info.chunkTokens },
+    memory: info.bytesNow ? memoryOf(info) : undefined,
+    unsupported,
+  };
+}
+
+/**
+ * Lines of `name value`; groups of groups are indented, a group of numbers is one line.
+ * @param {Record<string, any>} facts
+ * @param {string} [indent]
+ * @returns {string}
+ */
+function plain(facts, indent = '') {
+  return Object.entries(facts).map(([name, value]) => {
+    if (value === undefined || value === '') return '';
+    const head = indent + name.padEnd(20 - indent.length);
+    if (typeof value !== 'object') return `${head}${value}\n`;
+    if (Object.values(value).some((inner) => typeof inner === 'object')) return `${head.trimEnd()}\n${plain(value, `${indent}  `)}`;
+    return `${head}${Object.entries(value).map((pair) => pair.join(' ')).join(', ')}\n`;
+  }).join('');
+}
+
+/**
+ * @param {string | undefined} model
+ * @param {Options} options
+ */
+export async function info(model, { variants, json, ...options }) {
+  if (variants) return json ? writeJson(runnable()) : write(`${runnable().join('\n')}\n`);
+  if (model === undefined) throw new UsageError('info needs a model, or --variants');
+  const facts = describe(await readHeader(model, engineOptions(options)));
+  return json ? writeJson(facts) : write(plain(facts));
+}
+
+/**
+ * @param {string} model
+ * @param {Options} options
+ */
+export async function tokenize(model, { special = false, json }) {
+  const loader = await readHeader(model);
+  const tokenizer = createTokenizer((key) => loader.meta(key));
+  const input = await readStdin();
+  if (!json) {
+    const ids = tokenizer.encode(input, { special });
+    return write(ids.map((id) => `${String(id).padStart(7)}  ${JSON.stringify(tokenizer.piece(id))}\n`).join(''));
+  }
+  const texts = parseJson(input, 'stdin');
+  if (!Array.isArray(texts) || texts.some((text) => typeof text !== 'string')) {
+    throw new Error('stdin is not a JSON list of strings');
+  }
+  return writeJson(texts.map((text) => tokenizer.encode(text, { special })));
+}
