@@ -157,7 +157,8 @@ static uint32_t truncate_heap(const struct sampler *s, struct sample_scratch *z,
   for (n_kept = 0; n_kept < most; n_kept++) {
     const struct candidate c = n_kept < taken ? z->kept[n_kept] : take_best(z->heap, &n);
     const double weight = fmath_exp(c.logit - best);
-    if (n_kept && (weight < min_p || (top_p < 1 && sum >= top_p * total) || weight == 0)) break;
+    /* a weight of 0 is no end: a high temperature still reaches what is far below the best */
+    if (n_kept && (weight < min_p || (top_p < 1 && sum >= top_p * total) || c.logit == -__builtin_inff())) break;
     z->kept[n_kept] = c;
     sum += weight;
   }
