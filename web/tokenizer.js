@@ -9,73 +9,16 @@
  * Why not a library: docs/tokenizer.md.
  */
 import { ModelError } from './errors.js';
+import { BYTE, CONTROL, UNKNOWN, USER_DEFINED, endIds, readVocab, steers } from './vocabulary.js';
 
 /**
- * @typedef {(key: string) => any} Meta the JS value of a GGUF metadata key, or undefined; numeric arrays as
- *   the typed array of their element type, arrays of strings as string[]
+ * @typedef {import('./vocabulary.js').Meta} Meta
+ * @typedef {ReturnType<typeof readVocab>} Vocab
  * @typedef {{ special?: boolean }} TextOptions special: control tokens are recognised (encode) or shown (decode)
  * @typedef {{ special?: boolean, restore?: (text: string) => string }} EncodeOptions restore: applied to the
  *   text between special tokens, after these were cut out
  * @typedef {ReturnType<typeof createTokenizer>} Tokenizer
  */
-
-const CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d";
-const ANY_CASE = "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])";
-const SPACES = '\\s+(?!\\S)|\\s+';
-const GPT2 = `${CONTRACTIONS}| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|${SPACES}`;
-/** @param {string} digits @param {string} letters */
-const gpt4 = (digits, letters = '\\p{L}') =>
-  `${ANY_CASE}|[^\\r\\n\\p{L}\\p{N}]?[${letters}]+|${digits}| ?[^\\s${letters}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|${SPACES}`;
-const UPPER = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
-const LOWER = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
-/** @param {string} digits @param {string} suffix */
-const cased = (digits, suffix) =>
-  `[^\\r\\n\\p{L}\\p{N}]?(?:${UPPER}*${LOWER}+|${UPPER}+${LOWER}*)${suffix}|${digits}` +
-  `| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|${SPACES}`;
-const HAN_KANA_HANGUL = '[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+';
-
-/**
- * One row per way of cutting text into words before BPE: the names of `tokenizer.ggml.pre` it goes by, the
- * patterns, each of which cuts what those before it left whole (matches and gaps both stay), and what
- * such vocabularies imply. whole: a word that is a token is taken as it is, whatever its merges say.
- * @type {{ names: string, cuts: string[], whole?: boolean, addBos?: boolean }[]}
- */
-const PRE_TOKENIZERS = [
-  { names: 'gpt-2 phi-2 mpt olmo jais', cuts: [GPT2] },
-  { names: 'smollm starcoder refact command-r codeshell', cuts: ['\\p{N}', GPT2] },
-  { names: 'llama-bpe llama3 llama-v3', cuts: [gpt4('\\p{N}{1,3}')], whole: true, addBos: true },
-  { names: 'dbrx smaug-bpe', cuts: [gpt4('\\p{N}{1,3}')] },
-  { names: 'qwen2 deepseek-r1-qwen stablelm2', cuts: [gpt4('\\p{N}')] },
-  { names: 'qwen35', cuts: [gpt4('\\p{N}', '\\p{L}\\p{M}')] },
-  { names: 'gpt-4o llama4', cuts: [cased('\\p{N}{1,3}', `(?:${ANY_CASE})?`)] },
-  { names: 'tekken', cuts: [cased('\\p{N}', '')], whole: true },
-  {
-    // The published pattern lists cased letters by range, without the small letters of modern Georgian.
-    names: 'deepseek-llm',
-    cuts: ['[\\r\\n]', '\\s?(?:(?![\u10d0-\u10ff])\\p{LC})+', '\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+',
-      '\\s+$', HAN_KANA_HANGUL, '\\p{N}+'],
-  },
-  { names: 'deepseek-coder', cuts: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', HAN_KANA_HANGUL, '\\p{N}'] },
-  {
-    names: 'deepseek-v3',
-    cuts: ['\\p{N}{1,3}', '[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+',
-      '[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*' +
-      `|\\s*[\\r\\n]+|${SPACES}`],
-  },
-];
-
-/** `tokenizer.ggml.token_type` */
-const UNKNOWN = 2;
-const CONTROL = 3;
-const USER_DEFINED = 4;
-const BYTE = 6;
-
-/** Texts by which vocabularies name the token that ends a turn or a text. */
-const END_TEXTS = new Set(['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|endoftext|>', '<|end_of_text|>', '<|end|>',
-  '<end_of_turn>', '<turn|>', '<eos>', '</s>', '<|eos|>', '<|return|>', '<|call|>', '<|eot|>', '<EOT>', '<|EOT|>', '[EOS]',
-  '<|END_OF_TURN_TOKEN|>', '<end_of_utterance>', '<\uff5cend\u2581of\u2581sentence\uff5c>', '<|end_of_turn|>']);
-/** A user-defined token of this shape marks turns as control tokens do. */
-const MARKER = /^<[|\uff5c].*[|\uff5c]>$/u;
 
 const LONE_SURROGATES = /\p{Surrogate}/gu;
 const SPACE_MARK = '\u2581';
@@ -103,6 +46,8 @@ export function createTokenizer(meta) {
   const specials = trie(vocab, (t) => t === USER_DEFINED || t === CONTROL || t === UNKNOWN);
   /** @param {number} id */
   const isControl = (id) => type(id) === CONTROL || type(id) === UNKNOWN;
+  /** @param {number} id */
+  const isSpecial = (id) => isControl(id) || type(id) === USER_DEFINED;
 
   /**
    * Ids of a text, without BOS.
@@ -136,23 +81,22 @@ export function createTokenizer(meta) {
 
   /**
    * A decoder for ids that come one by one: what push() returns never ends in half a character.
-   * `before`: the ids these continue. Where SPM puts a space in front of each text, the one after nothing
-   * or a control token is not part of the text.
+   * `before`: the ids these continue. Where SPM puts a space in front of each text, the one after nothing or
+   * a special token is not part of the text.
    * @param {Iterable<number>} [before]
    * @param {TextOptions} [options]
    */
   function stream(before = [], { special = false } = {}) {
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-    let atStart = spacePrefix;
+    let [last] = [...before].slice(-1);
     /** @param {number} id */
     const step = (id) => {
-      const control = isControl(id);
-      const bytes = control && !special ? EMPTY : bytesOf(id);
-      const skip = atStart && !control && bytes[0] === 0x20 ? 1 : 0;
-      atStart = spacePrefix && (control || (special && type(id) === USER_DEFINED));
-      return bytes.subarray(skip);
+      const atStart = spacePrefix && (last === undefined || isSpecial(last));
+      last = id;
+      if (isControl(id) && !special) return EMPTY;
+      const bytes = bytesOf(id);
+      return atStart && bytes[0] === 0x20 && !isSpecial(id) ? bytes.subarray(1) : bytes;
     };
-    for (const id of before) step(id);
     return {
       /** @param {number} id */
       push: (id) => decoder.decode(step(id), { stream: true }),
@@ -184,121 +128,6 @@ export function createTokenizer(meta) {
 }
 
 const EMPTY = new Uint8Array(0);
-
-/* ---- reading and checking ---- */
-
-/** @typedef {ReturnType<typeof readVocab>} Vocab */
-
-/** @param {Meta} meta */
-function readVocab(meta) {
-  const model = meta('tokenizer.ggml.model');
-  if (model === undefined) throw new ModelError('UNSUPPORTED', 'the file has no tokenizer (no tokenizer.ggml.model)');
-  if (model !== 'llama' && model !== 'gpt2') {
-    throw new ModelError('UNSUPPORTED', `tokenizer.ggml.model '${model}' is not supported; supported: llama, gpt2`);
-  }
-  const tokens = strings(meta, 'tokenizer.ggml.tokens');
-  const types = numbers(meta, 'tokenizer.ggml.token_type', [Int32Array, Uint32Array], tokens.length);
-  const row = model === 'gpt2' ? preTokenizer(meta('tokenizer.ggml.pre')) : undefined;
-  const spm = model === 'llama';
-  const bos = tokenId(meta, 'bos', tokens.length) ?? (spm && types?.[1] === CONTROL ? 1 : undefined);
-  return {
-    model, tokens, row, pre: row && meta('tokenizer.ggml.pre'), bos,
-    eos: tokenId(meta, 'eos', tokens.length) ?? (spm && types?.[2] === CONTROL ? 2 : undefined),
-    unknown: tokenId(meta, 'unknown', tokens.length) ?? (types?.[0] === UNKNOWN ? 0 : undefined),
-    ends: ['eot', 'eom'].map((name) => tokenId(meta, name, tokens.length)),
-    addBos: bos !== undefined && flag(meta, 'tokenizer.ggml.add_bos_token', spm || row?.addBos === true),
-    spacePrefix: spm && flag(meta, 'tokenizer.ggml.add_space_prefix', true),
-    merges: spm ? [] : strings(meta, 'tokenizer.ggml.merges'),
-    scores: spm ? required(numbers(meta, 'tokenizer.ggml.scores', [Float32Array], tokens.length), 'tokenizer.ggml.scores')
-      : new Float32Array(0),
-    /** @param {number} id */
-    type: (id) => types?.[id],
-  };
-}
-
-/** @param {string} key @param {string} expected @param {any} value */
-function wrong(key, expected, value) {
-  const found = value === undefined ? 'there is none'
-    : `found ${ArrayBuffer.isView(value) || Array.isArray(value) ? value.constructor.name : typeof value}`;
-  return new ModelError('FORMAT', `${key}: expected ${expected}, ${found}`);
-}
-
-/** @template T @param {T | undefined} value @param {string} key @returns {T} */
-function required(value, key) {
-  if (value === undefined) throw wrong(key, 'a value', value);
-  return value;
-}
-
-/** @param {Meta} meta @param {string} key @returns {string[]} */
-function strings(meta, key) {
-  const value = meta(key);
-  if (!Array.isArray(value) || value.length === 0 || value.some((item) => typeof item !== 'string')) {
-    throw wrong(key, 'an array of strings', value);
-  }
-  return value;
-}
-
-/**
- * @param {Meta} meta @param {string} key
- * @param {(Int32ArrayConstructor | Uint32ArrayConstructor | Float32ArrayConstructor)[]} kinds @param {number} length
- * @returns {Int32Array | Uint32Array | Float32Array | undefined}
- */
-function numbers(meta, key, kinds, length) {
-  const value = meta(key);
-  if (value === undefined) return undefined;
-  if (!kinds.some((kind) => value instanceof kind)) throw wrong(key, kinds.map((kind) => kind.name).join(' or '), value);
-  if (value.length !== length) {
-    throw new ModelError('FORMAT', `${key} has ${value.length} items, the vocabulary has ${length} tokens`);
-  }
-  return value;
-}
-
-/** @param {Meta} meta @param {string} key @param {boolean} otherwise */
-function flag(meta, key, otherwise) {
-  const value = meta(key) ?? otherwise;
-  if (typeof value !== 'boolean') throw wrong(key, 'a boolean', value);
-  return value;
-}
-
-/** @param {Meta} meta @param {string} name @param {number} nVocab @returns {number | undefined} */
-function tokenId(meta, name, nVocab) {
-  const key = `tokenizer.ggml.${name}_token_id`;
-  const value = meta(key);
-  if (value === undefined || value === 0xffffffff || value === -1) return undefined;
-  if (!Number.isInteger(value)) throw wrong(key, 'a token id', value);
-  if (value < 0 || value >= nVocab) {
-    throw new ModelError('FORMAT', `${key} is ${value}, the vocabulary has ${nVocab} tokens`);
-  }
-  return value;
-}
-
-/** @param {any} name */
-function preTokenizer(name) {
-  const row = PRE_TOKENIZERS.find(({ names }) => names.split(' ').includes(name));
-  if (row) return row;
-  const supported = PRE_TOKENIZERS.map(({ names }) => names).join(' ').split(' ').sort().join(', ');
-  const what = name === undefined ? 'tokenizer.ggml.pre is missing' : `tokenizer.ggml.pre '${name}' is not supported`;
-  throw new ModelError('UNSUPPORTED', `${what}; supported: ${supported}`);
-}
-
-/** @param {Vocab} vocab @returns {Set<number>} */
-function endIds({ tokens, type, eos, ends }) {
-  const ids = new Set([eos, ...ends].filter((id) => id !== undefined));
-  tokens.forEach((text, id) => {
-    if (END_TEXTS.has(text) && (type(id) === CONTROL || type(id) === USER_DEFINED)) ids.add(id);
-  });
-  // Where there are <|return|> and <|call|>, <|end|> ends a message of the turn, not the turn.
-  const known = [...ids].map((id) => tokens[id]);
-  if (known.includes('<|return|>') && known.includes('<|call|>')) {
-    for (const id of ids) if (tokens[id] === '<|end|>' && id !== eos) ids.delete(id);
-  }
-  return ids;
-}
-
-/** @param {string} text @param {number | undefined} type */
-function steers(text, type) {
-  return type === CONTROL || type === UNKNOWN || (type === USER_DEFINED && (MARKER.test(text) || END_TEXTS.has(text)));
-}
 
 /* ---- special tokens in a text ---- */
 
@@ -452,7 +281,7 @@ function byteChars() {
 /** @param {Vocab} vocab */
 function bpeEncoder(vocab) {
   const { merges } = vocab;
-  const { cuts, whole } = /** @type {typeof PRE_TOKENIZERS[0]} */ (vocab.row);
+  const { cuts, whole } = /** @type {NonNullable<Vocab['row']>} */ (vocab.row);
   const patterns = cuts.map((source) => new RegExp(source, 'gu'));
   const ids = ordinary(vocab);
   const ranks = new Map();

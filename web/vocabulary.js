@@ -1,0 +1,125 @@
+/** The vocabulary of a GGUF file, read and checked. */
+import { ModelError } from './errors.js';
+import { preTokenizer } from './pretokenizers.js';
+
+/**
+ * @typedef {(key: string) => any} Meta the JS value of a GGUF metadata key, or undefined; numeric arrays as
+ *   the typed array of their element type, arrays of strings as string[]
+ */
+
+/** `tokenizer.ggml.token_type` */
+export const UNKNOWN = 2;
+export const CONTROL = 3;
+export const USER_DEFINED = 4;
+export const BYTE = 6;
+
+/** Texts by which vocabularies name the token that ends a turn or a text. */
+const END_TEXTS = new Set(['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|endoftext|>', '<|end_of_text|>', '<|end|>',
+  '<end_of_turn>', '<turn|>', '<eos>', '</s>', '<|eos|>', '<|return|>', '<|call|>', '<|eot|>', '<EOT>', '<|EOT|>', '[EOS]',
+  '<|END_OF_TURN_TOKEN|>', '<end_of_utterance>', '<\uff5cend\u2581of\u2581sentence\uff5c>', '<|end_of_turn|>']);
+/** A user-defined token of this shape marks turns as control tokens do. */
+const MARKER = /^<[|\uff5c].*[|\uff5c]>$/u;
+
+/** @typedef {ReturnType<typeof readVocab>} Vocab */
+
+/** @param {Meta} meta */
+export function readVocab(meta) {
+  const model = meta('tokenizer.ggml.model');
+  if (model === undefined) throw new ModelError('UNSUPPORTED', 'the file has no tokenizer (no tokenizer.ggml.model)');
+  if (model !== 'llama' && model !== 'gpt2') {
+    throw new ModelError('UNSUPPORTED', `tokenizer.ggml.model '${model}' is not supported; supported: llama, gpt2`);
+  }
+  const tokens = strings(meta, 'tokenizer.ggml.tokens');
+  const types = numbers(meta, 'tokenizer.ggml.token_type', [Int32Array, Uint32Array], tokens.length);
+  const row = model === 'gpt2' ? preTokenizer(meta('tokenizer.ggml.pre')) : undefined;
+  const spm = model === 'llama';
+  const bos = tokenId(meta, 'bos', tokens.length) ?? (spm && types?.[1] === CONTROL ? 1 : undefined);
+  return {
+    model, tokens, row, pre: row && meta('tokenizer.ggml.pre'), bos,
+    eos: tokenId(meta, 'eos', tokens.length) ?? (spm && types?.[2] === CONTROL ? 2 : undefined),
+    unknown: tokenId(meta, 'unknown', tokens.length) ?? (types?.[0] === UNKNOWN ? 0 : undefined),
+    ends: ['eot', 'eom'].map((name) => tokenId(meta, name, tokens.length)),
+    addBos: bos !== undefined && flag(meta, 'tokenizer.ggml.add_bos_token', spm || row?.addBos === true),
+    spacePrefix: spm && flag(meta, 'tokenizer.ggml.add_space_prefix', true),
+    merges: spm ? [] : strings(meta, 'tokenizer.ggml.merges'),
+    scores: spm ? required(numbers(meta, 'tokenizer.ggml.scores', [Float32Array], tokens.length), 'tokenizer.ggml.scores')
+      : new Float32Array(0),
+    /** @param {number} id */
+    type: (id) => types?.[id],
+  };
+}
+
+/** @param {string} key @param {string} expected @param {any} value */
+function wrong(key, expected, value) {
+  const found = value === undefined ? 'there is none'
+    : `found ${ArrayBuffer.isView(value) || Array.isArray(value) ? value.constructor.name : typeof value}`;
+  return new ModelError('FORMAT', `${key}: expected ${expected}, ${found}`);
+}
+
+/** @template T @param {T | undefined} value @param {string} key @returns {T} */
+function required(value, key) {
+  if (value === undefined) throw wrong(key, 'a value', value);
+  return value;
+}
+
+/** @param {Meta} meta @param {string} key @returns {string[]} */
+function strings(meta, key) {
+  const value = meta(key);
+  if (!Array.isArray(value) || value.length === 0 || value.some((item) => typeof item !== 'string')) {
+    throw wrong(key, 'an array of strings', value);
+  }
+  return value;
+}
+
+/**
+ * @param {Meta} meta @param {string} key
+ * @param {(Int32ArrayConstructor | Uint32ArrayConstructor | Float32ArrayConstructor)[]} kinds @param {number} length
+ * @returns {Int32Array | Uint32Array | Float32Array | undefined}
+ */
+function numbers(meta, key, kinds, length) {
+  const value = meta(key);
+  if (value === undefined) return undefined;
+  if (!kinds.some((kind) => value instanceof kind)) throw wrong(key, kinds.map((kind) => kind.name).join(' or '), value);
+  if (value.length !== length) {
+    throw new ModelError('FORMAT', `${key} has ${value.length} items, the vocabulary has ${length} tokens`);
+  }
+  return value;
+}
+
+/** @param {Meta} meta @param {string} key @param {boolean} otherwise */
+function flag(meta, key, otherwise) {
+  const value = meta(key) ?? otherwise;
+  if (typeof value !== 'boolean') throw wrong(key, 'a boolean', value);
+  return value;
+}
+
+/** @param {Meta} meta @param {string} name @param {number} nVocab @returns {number | undefined} */
+function tokenId(meta, name, nVocab) {
+  const key = `tokenizer.ggml.${name}_token_id`;
+  const value = meta(key);
+  if (value === undefined || value === 0xffffffff || value === -1) return undefined;
+  if (!Number.isInteger(value)) throw wrong(key, 'a token id', value);
+  if (value < 0 || value >= nVocab) {
+    throw new ModelError('FORMAT', `${key} is ${value}, the vocabulary has ${nVocab} tokens`);
+  }
+  return value;
+}
+
+/** @param {Vocab} vocab @returns {Set<number>} */
+export function endIds({ tokens, type, eos, ends }) {
+  const ids = new Set([eos, ...ends].filter((id) => id !== undefined));
+  tokens.forEach((text, id) => {
+    if (END_TEXTS.has(text) && (type(id) === CONTROL || type(id) === USER_DEFINED)) ids.add(id);
+  });
+  // Where there are <|return|> and <|call|>, <|end|> ends a message of the turn, not the turn.
+  const known = [...ids].map((id) => tokens[id]);
+  if (known.includes('<|return|>') && known.includes('<|call|>')) {
+    for (const id of ids) if (tokens[id] === '<|end|>' && id !== eos) ids.delete(id);
+  }
+  return ids;
+}
+
+/** @param {string} text @param {number | undefined} type */
+export function steers(text, type) {
+  return type === CONTROL || type === UNKNOWN || (type === USER_DEFINED && (MARKER.test(text) || END_TEXTS.has(text)));
+}
