@@ -18,14 +18,12 @@ enum {
   ACT_F32 = 1,  /* f */
   ACT_I16 = 2,  /* q16, d, ds, s */
   ACT_I8 = 4,   /* q, d, ds, b8: precision fast only */
-  ACT_I8PN = 8, /* pos, neg, d: precision fast only */
   PAD_COLS = 32
 };
 struct act {
   float *f;           /* [n][K]       the values themselves */
   int16_t *q16;       /* [n][K]       x in the order 0 2 1 3 within each four */
   int8_t *q;          /* [n][K] */
-  int8_t *pos, *neg;  /* [n][K]       max(x, 0) and max(-x, 0) */
   float *d;           /* [n][K/32]    max / 127 or max / 16383 */
   float *ds;          /* [n][K/32]    d * sum of x */
   int32_t *s;         /* [n][K/32]    sum of x */
@@ -38,6 +36,7 @@ struct mat_kernels {
   uint32_t group_rows;  /* rows that are interleaved; rows of a matrix are padded to it */
   uint32_t block_cols;  /* columns of one packed block; K is padded to it */
   uint32_t block_bytes; /* bytes of one packed block: group_rows x block_cols weights */
+  uint32_t header_bytes; /* bytes before the first block of each group */
   uint32_t needs;       /* ACT_...: the forms of x that mat reads */
   /* file: n_rows (1 .. group_rows) rows as in the file, row_bytes apart, readable 16 bytes past
    * the end; packed: one group. Missing rows and columns become zeros. */
@@ -55,7 +54,7 @@ enum { MAT_SCRATCH = 160 * 1024 };
 /* Bytes of one packed matrix. */
 static inline uint64_t packed_bytes(const struct mat_kernels *k, uint64_t n_rows, uint64_t n_cols) {
   const uint64_t groups = (n_rows + k->group_rows - 1) / k->group_rows;
-  return groups * ((n_cols + k->block_cols - 1) / k->block_cols) * k->block_bytes;
+  return groups * (k->header_bytes + (n_cols + k->block_cols - 1) / k->block_cols * k->block_bytes);
 }
 
 /* Types of KV cache, rows of kv.def. */

@@ -45,7 +45,7 @@ static void ref_row_to_float(uint32_t quant, const uint8_t *packed, uint32_t row
   static void ref_row_to_float_##name(const uint8_t *packed, uint32_t row, uint32_t n_cols, float *out) { \
     ref_row_to_float(QUANT_##name, packed, row, n_cols, out); \
   } \
-  static const struct mat_kernels ref_##name = {1, items, bytes, ACT_F32, \
+  static const struct mat_kernels ref_##name = {1, items, bytes, 0, ACT_F32, \
                                                 ref_pack_##name, ref_row_to_float_##name, ref_mat_##name};
 #define QUANT_NAMED(name, id, items, bytes)
 #include "quant.def"

@@ -111,7 +111,7 @@ static void fill_file(uint8_t *file, uint32_t quant, uint32_t n_blocks, enum mod
     const uint16_t scale = (uint16_t)(mode == SUBNORMAL ? any & 0x83ff : 0x1000 | (any & 0x87ff));
     switch (quant) {
       case QUANT_F32: { const float v = uniform() * 0x1p-5f; copy_bytes(p, &v, 4); break; }
-      case QUANT_F16: { const uint16_t h = mode == EXTREME ? 0x7bff : any % 3 ? any & 0xbfff : scale; copy_bytes(p, &h, 2); break; }
+      case QUANT_F16: { const uint16_t h = mode == EXTREME ? 0x7bff : mode == LARGE ? any & 0xdbff : any % 3 ? any & 0xbfff : scale; copy_bytes(p, &h, 2); break; }
       case QUANT_BF16: { const uint16_t h = 0x3c00 | (any & 0x81ff); copy_bytes(p, &h, 2); break; }
       default:
         copy_bytes(p, &scale, 2);

@@ -92,27 +92,33 @@ INLINE void attend_softmax(float *s, float *o, float *max, float *sum, uint32_t 
   *sum += v_sum(total);
 }
 
-/* How many of the block's positions from t on a vector sees. */
+/* How many of the block's positions from t on vector i sees, if there is one. */
 INLINE uint32_t attend_seen(const struct attend *a, uint32_t i, uint32_t t) {
-  const uint32_t n = a->n_seen[i];
-  return n <= t ? 0 : LM_MIN(n - t, (uint32_t)ATTEND_BLOCK);
+  if (i >= a->n_vectors || a->n_seen[i] <= t) return 0;
+  return LM_MIN(a->n_seen[i] - t, (uint32_t)ATTEND_BLOCK);
 }
 
 /* One block: k, v: its positions in f32; s: scores, then weights, [n_vectors][ATTEND_BLOCK]. */
 INLINE void attend_block(const struct attend *a, uint32_t t, const float *k, const float *v, float *s,
                          const struct exp_constants *e) {
-  const uint32_t D = a->head_dim;
-  for (uint32_t i = 0; i < a->n_vectors; i += 2) {
-    const bool has_pair = i + 1 < a->n_vectors;
-    const uint32_t n0 = attend_seen(a, i, t), n1 = has_pair ? attend_seen(a, i + 1, t) : 0, n = LM_MIN(n0, n1);
+  const uint32_t D = a->head_dim, n_vectors = a->n_vectors;
+  for (uint32_t i = 0; i < n_vectors; i += 2) {
+    const uint32_t n0 = attend_seen(a, i, t), n1 = attend_seen(a, i + 1, t);
     const float *q = a->q + (size_t)i * D;
-    float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK, *o = a->o + (size_t)i * D;
+    float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK;
     uint32_t j = 0;
-    for (; j < n; j += 4) attend_scores(s0 + j, q, k + (size_t)j * D, D, a->scale, 2);
+    for (; j < LM_MIN(n0, n1); j += 4) attend_scores(s0 + j, q, k + (size_t)j * D, D, a->scale, 2);
     for (uint32_t j0 = j; j0 < n0; j0 += 4) attend_scores(s0 + j0, q, k + (size_t)j0 * D, D, a->scale, 1);
     for (uint32_t j1 = j; j1 < n1; j1 += 4) attend_scores(s1 + j1, q + D, k + (size_t)j1 * D, D, a->scale, 1);
-    if (n0) attend_softmax(s0, o, a->max + i, a->sum + i, n0, D, e);
-    if (n1) attend_softmax(s1, o + D, a->max + i + 1, a->sum + i + 1, n1, D, e);
+  }
+  for (uint32_t i = 0; i < n_vectors; i++) {
+    const uint32_t n = attend_seen(a, i, t);
+    if (n) attend_softmax(s + i * ATTEND_BLOCK, a->o + (size_t)i * D, a->max + i, a->sum + i, n, D, e);
+  }
+  for (uint32_t i = 0; i < n_vectors; i += 2) {
+    const uint32_t n0 = attend_seen(a, i, t), n1 = attend_seen(a, i + 1, t), n = LM_MIN(n0, n1);
+    const float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK;
+    float *o = a->o + (size_t)i * D;
     if (n) attend_values_pair(o, s0, v, n, D);
     if (n < n0) attend_values_single(o, s0 + n, v + (size_t)n * D, n0 - n, D);
     if (n < n1) attend_values_single(o + D, s1 + n, v + (size_t)n * D, n1 - n, D);

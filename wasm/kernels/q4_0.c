@@ -22,7 +22,7 @@ static void q4_0_row_to_float(const uint8_t *packed, uint32_t row, uint32_t n_co
   nibbles_row_to_float(packed, row, n_cols, out, false);
 }
 
-const struct mat_kernels mat_q4_0 = {16, 32, Q4_0_BLOCK, ACT_I16, q4_0_pack, q4_0_row_to_float, q4_0_mat};
+const struct mat_kernels mat_q4_0 = {16, 32, Q4_0_BLOCK, 0, ACT_I16, q4_0_pack, q4_0_row_to_float, q4_0_mat};
 
 #if VEC_HAS_RELAXED
 static const struct mat_form q4_0_form_u7 = {Q4_0_BLOCK, 8, false, true, NIBBLES8, nibbles_dot_u7, nibbles_unpack_u7};
@@ -32,5 +32,5 @@ static void q4_0_mat_u7(const uint8_t *w, const struct act *x, float *y, size_t 
   mat_quantised(&q4_0_form_u7, w, x, y, y_stride, n_groups, n_cols, n_tokens, scratch);
 }
 
-const struct mat_kernels mat_q4_0_u7 = {16, 32, Q4_0_BLOCK, ACT_I8, q4_0_pack, q4_0_row_to_float, q4_0_mat_u7};
+const struct mat_kernels mat_q4_0_u7 = {16, 32, Q4_0_BLOCK, 0, ACT_I8, q4_0_pack, q4_0_row_to_float, q4_0_mat_u7};
 #endif

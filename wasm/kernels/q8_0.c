@@ -63,4 +63,4 @@ static void q8_0_row_to_float(const uint8_t *packed, uint32_t row, uint32_t n_co
   }
 }
 
-const struct mat_kernels mat_q8_0 = {16, 32, Q8_0_BLOCK, ACT_I16, q8_0_pack, q8_0_row_to_float, q8_0_mat};
+const struct mat_kernels mat_q8_0 = {16, 32, Q8_0_BLOCK, 0, ACT_I16, q8_0_pack, q8_0_row_to_float, q8_0_mat};
