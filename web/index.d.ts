@@ -65,15 +65,15 @@ export interface Model {
    * The conversation as the model's template writes it.
    * @param options addGenerationPrompt: with the beginning of an answer. Default: true.
    */
-  render(messages: Message[], options?: { addGenerationPrompt?: boolean; tools?: object[] }): Promise<string>;
+  render(messages: readonly Message[], options?: { addGenerationPrompt?: boolean; tools?: object[] }): Promise<string>;
   /**
    * Goes on from a prompt. A string is what the model reads: the text of a control token in it is that
    * token, and the vocabulary's first token is put in front where it wants one. What others have written
    * belongs in messages, where it stays text. Token ids are taken as they are.
    */
-  generate(input: string | Iterable<number> | Message[], options?: GenerateOptions): Generation;
+  generate(input: string | Iterable<number> | readonly Message[], options?: GenerateOptions): Generation;
   /** A conversation that remembers its messages. */
-  chat(options?: { system?: string; messages?: Message[] }): Chat;
+  chat(options?: { system?: string; messages?: readonly Message[] }): Chat;
   /** Ends its worker, and with it everything that still runs: the sure way to give memory back. */
   close(): Promise<void>;
   /** close(), where the platform has this symbol. */
@@ -182,7 +182,7 @@ export interface Timings {
   decodeMs: number;
   /** Of the prompt tokens that were not cached. */
   prefillTokensPerSecond: number;
-  /** Of the answer. */
+  /** Of the tokens that were evaluated for the answer: the first one is drawn from the prompt's. */
   tokensPerSecond: number;
 }
 

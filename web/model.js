@@ -49,7 +49,7 @@ export class Model {
   }
 
   /**
-   * @param {Message[]} conversation
+   * @param {readonly Message[]} conversation
    * @param {{ addGenerationPrompt?: boolean, tools?: object[] }} [options]
    */
   async render(conversation, options) {
@@ -57,7 +57,7 @@ export class Model {
   }
 
   /**
-   * @param {string | Iterable<number> | Message[]} input
+   * @param {string | Iterable<number> | readonly Message[]} input
    * @param {import('./index.js').GenerateOptions} [options]
    */
   generate(input, options) {
@@ -66,7 +66,7 @@ export class Model {
     return new Generation((send, stop) => this.#generate(0, () => given, checked, send, stop));
   }
 
-  /** @param {{ system?: string, messages?: Message[] }} [options] */
+  /** @param {{ system?: string, messages?: readonly Message[] }} [options] */
   chat(options) {
     const { system, messages: given = [] } = check(options, CHAT);
     const slot = ++this.#lastSlot;

@@ -152,7 +152,9 @@ export class Session {
     }
     writer.end();
     const usage = { promptTokens: ids.length, cachedTokens: cached, completionTokens: writer.tokens.length };
-    const timings = timingsOf(usage, prefilled - start, performance.now() - prefilled);
+    const prefill = Math.min(slot.ids.length, ids.length) - cached;
+    const rows = { prefill, decode: slot.ids.length - cached - prefill };
+    const timings = timingsOf(rows, prefilled - start, performance.now() - prefilled);
     const { text, tokens, stopSequence } = writer;
     return { text, tokens, reason, ...(stopSequence !== undefined && { stopSequence }), usage, timings, seed };
   }
@@ -389,17 +391,17 @@ class Pause {
 const randomSeed = () => crypto.getRandomValues(new Uint32Array(1))[0];
 
 /**
- * @param {Result['usage']} usage
+ * @param {{ prefill: number, decode: number }} rows evaluated
  * @param {number} prefillMs
  * @param {number} decodeMs
  * @returns {import('./index.js').Timings}
  */
-function timingsOf({ promptTokens, cachedTokens, completionTokens }, prefillMs, decodeMs) {
-  const rate = (/** @type {number} */ n, /** @type {number} */ ms) => (n > 0 && ms > 0 ? (n / ms) * 1000 : 0);
+function timingsOf({ prefill, decode }, prefillMs, decodeMs) {
+  const rate = (/** @type {number} */ rows, /** @type {number} */ ms) => (ms > 0 ? (rows / ms) * 1000 : 0);
   return {
     prefillMs,
     decodeMs,
-    prefillTokensPerSecond: rate(promptTokens - cachedTokens, prefillMs),
-    tokensPerSecond: rate(completionTokens, decodeMs),
+    prefillTokensPerSecond: rate(prefill, prefillMs),
+    tokensPerSecond: rate(decode, decodeMs),
   };
 }

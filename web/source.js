@@ -191,19 +191,28 @@ async function openPath({ name }, signal) {
 }
 
 /**
- * Asks for the next chunk while the one before is in use.
+ * Asks for the next chunk while the one before is in use. A used one is posted to a port that nobody
+ * reads, which frees it at once: a collector that sees small objects only would let a whole model pile up.
  * @param {() => Promise<Uint8Array | null>} read
  * @param {AbortSignal} signal
  */
 async function* ahead(read, signal) {
-  let next = read();
-  for (;;) {
-    const bytes = await next;
-    signal.throwIfAborted();
-    if (!bytes) return;
-    next = read();
-    next.catch(() => {}); // seen by the await above, unless the loop is left first: then nobody asks
-    yield bytes;
+  const { port1: nowhere, port2 } = new MessageChannel();
+  port2.close();
+  await new Promise((resolve) => setTimeout(resolve)); // Node closes it in the next turn
+  try {
+    let next = read();
+    for (;;) {
+      const bytes = await next;
+      signal.throwIfAborted();
+      if (!bytes) return;
+      next = read();
+      next.catch(() => {}); // seen by the await above, unless the loop is left first: then nobody asks
+      yield bytes;
+      nowhere.postMessage(null, [/** @type {ArrayBuffer} */ (bytes.buffer)]);
+    }
+  } finally {
+    nowhere.close();
   }
 }
 
