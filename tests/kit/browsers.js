@@ -10,6 +10,8 @@
  *   await page.press('Enter');
  *   await page.until(() => document.body.innerText.includes('Hello'));
  *   await browser.close();
+ *
+ * What `evaluate` and `until` return crosses as JSON: an element is nothing.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
@@ -99,7 +101,7 @@ async function startPuppeteer(name, executablePath) {
         });
       });
       await page.goto(url);
-      return puppeteerPage(page, problems);
+      return { ...puppeteerPage(page, problems), ...(name === 'chromium' && { drop: dropper(page) }) };
     },
   };
 }
@@ -138,17 +140,29 @@ function puppeteerPage(page, problems) {
   };
 }
 
+/* Only CDP can drop a file as a user does. */
+function dropper(page) {
+  return async (file, x, y) => {
+    const session = await page.createCDPSession();
+    const data = { items: [], files: [file], dragOperationsMask: 1 };
+    for (const type of ['dragEnter', 'dragOver', 'drop']) {
+      await session.send('Input.dispatchDragEvent', { type, x, y, data });
+    }
+    await session.detach();
+  };
+}
+
 /* -- WebKitGTK -------------------------------------------------------------------------------------- */
 
 /* The key codes of WebDriver, section 17.4.2. */
 const KEYS = {
   Shift: '\uE008',
+  Control: '\uE009',
   Enter: '\uE007',
   Tab: '\uE004',
   Escape: '\uE00C',
   Home: '\uE011',
   End: '\uE010',
-  Space: ' ',
   ArrowLeft: '\uE012',
   ArrowRight: '\uE014',
 };

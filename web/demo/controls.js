@@ -74,7 +74,7 @@ function wireModelChoice({ open, reload, cancelLoading }) {
 
 /** @param {boolean} open */
 export function togglePanel(open) {
-  show('panel', open);
+  show('panel', open, 'panel-toggle');
   $('panel-toggle').setAttribute('aria-expanded', String(open));
 }
 
@@ -87,9 +87,8 @@ function wirePanel({ stop }) {
   for (const id of ['precision', 'threads']) $(id).addEventListener('change', () => show('reload', true));
   document.addEventListener('keydown', (event) => {
     if (event.key !== 'Escape') return;
-    if ($('panel').hidden) return stop();
-    togglePanel(false);
-    $('panel-toggle').focus();
+    if ($('panel').hidden) stop();
+    else togglePanel(false);
   });
   document.addEventListener('pointerdown', (event) => {
     const inside = /** @type {Element} */ (event.target).closest('#panel, #panel-toggle');

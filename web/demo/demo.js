@@ -70,7 +70,7 @@ async function replaceModel(from, mine) {
     });
     if (loading !== mine) return void (await fresh.close());
     model = fresh;
-    chat = model.info.hasTemplate ? model.chat({ messages }) : null;
+    chat = fresh.info.hasTemplate ? fresh.chat({ messages }) : null;
     showModel();
   } catch (error) {
     if (loading === mine) showProblem(mine.signal.aborted ? 'Loading was cancelled.' : say.sentence(error, from));
@@ -96,16 +96,15 @@ async function unload() {
 function ask(question) {
   if (turn) return false;
   const mine = (turn = new AbortController());
-  show('welcome', false);
-  show('problem', false);
   show('stop', true);
-  show('send', false);
+  show('send', false, 'stop');
+  show('welcome', false, 'stop');
+  show('problem', false, 'stop');
   $('new-chat').disabled = false;
   announcer.clear();
   turnEnded = answer(question, conversation.add(question), mine.signal).finally(() => {
     turn = null;
     show('send', true);
-    if (document.activeElement === $('stop')) $('prompt').focus();
     show('stop', false);
   });
   return true;
@@ -170,6 +169,7 @@ function retry(question, error) {
   const crashed = error instanceof ModelError && error.code === 'CRASHED';
   if (!loading && (!model || crashed)) open(source);
   ask(question);
+  $('stop').focus();
 }
 
 /** Tokens per second while they come. */

@@ -1,0 +1,326 @@
+/**
+ * browser.test.js: the demo, driven in three browsers by keys and clicks through its visible controls, with the
+ * real model and with small ones, isolated and not; and equal bits of every variant in browsers and in Node.
+ */
+import assert from 'node:assert/strict';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test, { after, before } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { defaultFolders, startServer } from '../web/demo/serve.js';
+import * as engineModule from '../web/engine.js';
+import { VARIANTS } from '../web/features.js';
+import { bitsOf } from './kit/bits.js';
+import { BROWSERS, browserAbsent, startBrowser } from './kit/browsers.js';
+import { SMOLLM2, absent } from './kit/fixtures.js';
+import { makeModel } from './kit/make-model.js';
+
+const QUESTION = 'What is the capital of France?';
+const ANSWER = 'The capital of France is Paris.';
+const TEMPLATE = '{% for m in messages %}{{ m.content }} {% endfor %}';
+const N_CTX = 96;
+const SHOTS = fileURLToPath(new URL('../build/', import.meta.url));
+const KIT = fileURLToPath(new URL('kit/', import.meta.url));
+
+/** Where the small models are served from, as if it were models/. */
+const folder = mkdtempSync(path.join(tmpdir(), 'tabllama-browser-'));
+const FILES = {
+  chat: makeModel({ type: 'Q4_1', nCtx: N_CTX, vocabulary: 'bpe', chatTemplate: TEMPLATE }),
+  base: makeModel({ type: 'Q8_0', nCtx: N_CTX, vocabulary: 'bpe' }),
+  bits: makeModel({ type: 'Q4_1', vocabulary: 'bpe' }),
+  broken: new TextEncoder().encode('<!doctype html><title>Not a model</title>'),
+};
+/** @param {string} name */
+const file = (name) => path.join(folder, `${name}.gguf`);
+
+before(() => {
+  for (const [name, bytes] of Object.entries(FILES)) writeFileSync(file(name), bytes);
+});
+after(() => rmSync(folder, { recursive: true }));
+
+/* -- what a reader sees, and does ------------------------------------------------------------------- */
+
+const text = (page, selector) => page.evaluate((s) => document.querySelector(s)?.innerText.trim() ?? '', selector);
+const visible = (page, selector) =>
+  page.evaluate((s) => !!document.querySelector(s)?.getClientRects().length, selector);
+const sees = (page, selector) =>
+  page.until((s) => !!document.querySelector(s)?.getClientRects().length, [selector]);
+const answers = (page) =>
+  page.evaluate(() => [...document.querySelectorAll('.answer-text')].map((answer) => answer.textContent));
+const focused = (page) => page.evaluate(() => document.activeElement.id || document.activeElement.textContent.trim());
+
+/** Until a model is there. */
+const loaded = (page) => page.until(() => /MB/.test(document.querySelector('#status').textContent));
+
+/** Until the latest answer has ended, well or not; its text. */
+async function answered(page, count) {
+  await page.until(
+    (n) => document.querySelectorAll('.answer').length === n && !document.querySelector('.answer.writing'),
+    [count],
+  );
+  return (await answers(page)).at(-1);
+}
+
+async function ask(page, question, count) {
+  await page.click('#prompt');
+  await page.type(question);
+  await page.press('Enter');
+  return answered(page, count);
+}
+
+/** Temperature 0, by the slider. */
+async function beGreedy(page) {
+  await page.click('#panel-toggle');
+  await page.click('#temperature');
+  await page.press('Home');
+  assert.equal(await text(page, '#temperature-value'), '0.0');
+  await page.press('Escape');
+  assert.equal(await visible(page, '#panel'), false);
+}
+
+/** @param {import('node:test').TestContext} t */
+async function withPage(t, browser, url, use) {
+  const page = await browser.open(url);
+  try {
+    await use(page);
+  } catch (error) {
+    mkdirSync(SHOTS, { recursive: true });
+    const shot = path.join(SHOTS, `${t.name.replace(/\W+/g, '-')}.png`);
+    await page.screenshot(shot);
+    t.diagnostic(`the page as it was: ${shot}`);
+    throw error;
+  } finally {
+    await page.close();
+  }
+}
+
+/* -- the real model --------------------------------------------------------------------------------- */
+
+/** A turn, Stop, New chat and a suggestion, with SmolLM2 as the page loads it. */
+async function conversation(page, { isolated, threads }) {
+  await loaded(page);
+  const facts = await page.evaluate(() => document.querySelector('#facts').textContent);
+  assert.match(facts, /Licenceapache-2\.0/i);
+  assert.match(facts, /Precisionhigh/);
+  assert.match(await text(page, '#status'), /^(simd|relaxed)(-mt)? · \d+ threads? · \d+ MB$/);
+  if (!isolated) assert.match(facts, /Threads1: .*isolated/);
+  if (isolated && !threads) assert.match(facts, /Threads1: .*shared memory/);
+  if (isolated && threads) await twoThreads(page);
+
+  await beGreedy(page);
+  assert.equal(await ask(page, QUESTION, 1), ANSWER);
+  assert.match(await text(page, '#status'), / · [\d.]+ tokens\/s$/);
+  assert.equal(await text(page, '#announcer'), ANSWER);
+
+  await page.type('Write a long story about a dragon and a sailor.');
+  await page.press('Enter');
+  await page.until(() => document.querySelectorAll('.answer-text')[1]?.textContent.length > 10);
+  await page.click('#stop');
+  const part = await answered(page, 2);
+  assert.ok(part.length > 10);
+  assert.equal(await text(page, '.answer:last-child .note'), 'Stopped.');
+
+  await page.click('#new-chat');
+  await sees(page, '#welcome');
+  assert.deepEqual(await answers(page), []);
+  await page.click('#suggestions button');
+  assert.equal(await answered(page, 1), ANSWER);
+  assert.deepEqual(await page.takeProblems(), []);
+}
+
+/** Two threads, chosen by key, and the model loaded again with them. */
+async function twoThreads(page) {
+  await page.click('#panel-toggle');
+  await page.click('#max-tokens');
+  await page.press('Tab');
+  await page.press('Tab');
+  assert.equal(await focused(page), 'threads');
+  await page.type('2');
+  await page.click('#reload');
+  await page.until(() => /relaxed-mt · 2 threads/.test(document.querySelector('#status').textContent));
+}
+
+/* -- small models ----------------------------------------------------------------------------------- */
+
+/** What is wrong is said, Retry tries again, and the next model loads. */
+async function errors(page, name) {
+  const [served, later] = [path.basename(SMOLLM2.path), `later-${name}.gguf`];
+  rmSync(path.join(folder, served), { force: true });
+  await page.click('#panel-toggle');
+  await page.click('#load-default');
+  await sees(page, '#problem');
+  assert.match(await text(page, '#problem-text'), /404.*npm run model/);
+  copyFileSync(file('chat'), path.join(folder, served));
+  await page.click('#retry');
+  await loaded(page);
+
+  await page.click('#panel-toggle');
+  await page.upload('#file', file('broken'));
+  await sees(page, '#problem');
+  assert.match(await text(page, '#problem-text'), /broken\.gguf.*GGUF/);
+
+  await enterAddress(page, later);
+  await page.until(() => /404/.test(document.querySelector('#problem-text').textContent));
+  copyFileSync(file('base'), path.join(folder, later));
+  await page.click('#retry');
+  await loaded(page);
+  assert.equal(await visible(page, '#problem'), false);
+
+  await enterAddress(page, 'ftp://example.org/model.gguf');
+  assert.equal(await page.evaluate(() => document.querySelector('#url').validity.valid), false);
+  await page.press('Escape');
+}
+
+/** Over what stood in the field before. */
+async function enterAddress(page, name) {
+  await page.click('#panel-toggle');
+  await page.click('#url');
+  await page.press('Control+a');
+  await page.type(name.includes(':') ? name : `../../models/${name}`);
+  await page.press('Enter');
+}
+
+/** A file from the picker: a chat until its context is full, then a model without a template. */
+async function files(page) {
+  await beGreedy(page);
+  await page.upload('#file', file('chat'));
+  await page.until(() => document.querySelector('#model-name').textContent === 'random Q4_1');
+  await loaded(page);
+  assert.match(await page.evaluate(() => document.querySelector('#facts').textContent), /LicenceNot stated/);
+  assert.ok(await ask(page, 'Hello', 1));
+  assert.equal(await text(page, '.answer .note'), `The context of ${N_CTX} tokens is full. Start a new chat to go on.`);
+  await ask(page, 'And more', 2);
+  assert.match(await text(page, '.answer [role=alert]'), /prompt has \d+ tokens, the context holds 96.*new chat/s);
+
+  await page.upload('#file', file('base'));
+  await page.until(() => document.querySelector('#prompt').placeholder.startsWith('Begin a text'));
+  await loaded(page);
+  assert.equal(await visible(page, '#welcome'), true);
+  assert.ok(await ask(page, 'Once', 1));
+  if (!page.drop) return;
+  await page.drop(file('chat'), 200, 200);
+  await page.until(() => document.querySelector('#model-name').textContent === 'random Q4_1');
+  await loaded(page);
+}
+
+/** Every control by Tab, seen to have the focus; a turn, Copy and New chat without a pointer. */
+async function keyboard(page) {
+  await page.upload('#file', file('chat'));
+  await loaded(page);
+  const walk = async (key, expected) => {
+    for (const id of expected) {
+      await page.press(key);
+      assert.equal(await focused(page), id);
+      assert.ok(await page.evaluate(isMarked), `${id} shows that it has the focus`);
+    }
+  };
+  await page.until(() => document.activeElement.id === 'prompt');
+  const chips = await page.evaluate(() => [...document.querySelectorAll('#suggestions button')].map((b) => b.textContent));
+  await walk('Shift+Tab', [...chips.reverse(), 'panel-toggle']);
+  await page.press('Enter');
+  await sees(page, '#panel');
+  const fields = ['load-default', 'file', 'url', 'Load', 'temperature', 'max-tokens', 'precision', 'threads'];
+  await walk('Tab', fields);
+  await page.press('Escape');
+  assert.equal(await focused(page), 'panel-toggle');
+  await walk('Tab', [...chips.reverse(), 'prompt']);
+  await page.type('one');
+  await page.press('Shift+Enter');
+  await page.type('two');
+  await walk('Tab', ['send']);
+  await page.press(' ');
+  await answered(page, 1);
+  assert.equal(await page.evaluate(() => document.querySelector('.question').lastChild.data), 'one\ntwo');
+  assert.equal(await focused(page), 'prompt');
+  await walk('Shift+Tab', ['Copy']);
+  await page.press('Enter');
+  await page.until(() => /Copied/.test(document.querySelector('.answer-foot').textContent));
+  await walk('Shift+Tab', ['new-chat']);
+  await page.press('Enter');
+  await sees(page, '#welcome');
+  assert.equal(await focused(page), 'prompt');
+}
+
+/* Runs in the page: the focused element, or the box around it, has an outline. */
+function isMarked() {
+  const { activeElement } = document;
+  const marked = [activeElement, activeElement.closest('form'), activeElement.nextElementSibling];
+  return marked.some((element) => element && getComputedStyle(element).outlineStyle !== 'none');
+}
+
+/** Nothing sticks out sideways, whatever is open. */
+async function narrow(page) {
+  const sticksOut = () => document.documentElement.scrollWidth > window.innerWidth;
+  await page.resize(320, 640);
+  await page.upload('#file', file('base'));
+  await loaded(page);
+  assert.equal(await page.evaluate(sticksOut), false);
+  await page.click('#panel-toggle');
+  await sees(page, '#panel');
+  assert.equal(await page.evaluate(sticksOut), false);
+  await page.press('Escape');
+  await ask(page, 'a'.repeat(60), 1);
+  assert.equal(await page.evaluate(sticksOut), false);
+}
+
+/* -- what runs where -------------------------------------------------------------------------------- */
+
+/** Shared memory is there in the first two when isolated, never in WebKitGTK. */
+const THREADS = { chromium: true, firefox: true, webkit: false };
+
+const inNode = bitsOf(engineModule, new Blob([FILES.bits]));
+
+for (const name of BROWSERS) {
+  test(name, { skip: browserAbsent(name) }, async (t) => {
+    const browser = await startBrowser(name);
+    t.after(() => browser.close());
+    const served = { ...defaultFolders(), '/kit/': KIT };
+    const real = await startServer({ port: 0, folders: served });
+    const plain = await startServer({ port: 0, folders: served, isolation: false });
+    const small = await startServer({ port: 0, folders: { ...served, '/models/': folder } });
+    t.after(() => Promise.all([real.close(), plain.close(), small.close()]));
+
+    for (const [kind, server, isolated] of [['isolated', real, true], ['not isolated', plain, false]]) {
+      const subtest = `${name}: SmolLM2 answers, ${kind}`;
+      await t.test(subtest, { skip: absent(SMOLLM2.path) }, (t) =>
+        withPage(t, browser, server.url, async (page) => {
+          assert.equal(await page.evaluate(() => crossOriginIsolated), isolated);
+          await conversation(page, { isolated, threads: THREADS[name] });
+        }),
+      );
+    }
+    for (const use of [files, keyboard, narrow, errors]) {
+      await t.test(`${name}: ${use.name}`, (t) =>
+        withPage(t, browser, small.url, async (page) => {
+          await use(page, name);
+          /* browsers say a 404 themselves */
+          const problems = (await page.takeProblems()).filter((problem) => !/status of 404/.test(problem));
+          assert.deepEqual(problems, []);
+        }),
+      );
+    }
+    await t.test(`${name}: every variant has Node's bits`, (t) =>
+      withPage(t, browser, `${small.url}kit/bits-worker.js`, async (page) => {
+        const { rows, error } = await page.evaluate(runWorker, '/models/bits.gguf');
+        assert.equal(error, undefined);
+        const seen = new Set(rows.map(({ variant }) => variant));
+        assert.deepEqual([...seen], THREADS[name] ? VARIANTS : ['simd']);
+        const expected = new Map((await inNode).map((row) => [row.precision, row.hash]));
+        for (const { hash, precision, ...where } of rows) {
+          assert.equal(hash, expected.get(precision), `${precision}: ${JSON.stringify(where)}`);
+        }
+      }),
+    );
+  });
+}
+
+/* Runs in the page. */
+function runWorker(model) {
+  return new Promise((resolve) => {
+    const worker = new Worker('/kit/bits-worker.js', { type: 'module' });
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = ({ message }) => resolve({ error: message });
+    worker.postMessage(model);
+  });
+}
