@@ -325,6 +325,20 @@ test('logits of a fixture are the reference\'s', { skip: absent('golden/tiny/lla
   }
 });
 
+test('render: cases of a file, with a template file or a model', async () => {
+  const template = file('greeting.jinja', "{{ greeting }}, {{ name | upper }}{{ raise_exception('no name') if not name }} {{ strftime_now('%Y') }}");
+  const cases = file('render.json', { cases: [{ vars: { greeting: 'Hi', name: 'you' } }, { vars: {} }] });
+  const out = JSON.parse(await good(['render', '--template', template, '--cases', cases, '--now', '2024-07-26T12:00:00']));
+  assert.deepEqual(out.cases[0], { text: 'Hi, YOU 2024' });
+  assert.deepEqual(Object.keys(out.cases[1]), ['error']);
+  const talk = file('talk.json', { cases: [{ vars: { messages: [{ role: 'user', content: 'hi' }], add_generation_prompt: true } }] });
+  assert.deepEqual(JSON.parse(await good(['render', MODEL, '--cases', talk])), { cases: [{ text: '<user>hi\n<assistant>' }] });
+  await bad(['render', MODEL, '--template', template, '--cases', cases], 2, /one of them/);
+  await bad(['render', '--cases', cases], 2, /one of them/);
+  await bad(['render', '--template', template, '--cases', cases, '--now', 'noon'], 2, /--now is 'noon'/);
+  await bad(['render', file('mute.gguf', makeModel()), '--cases', cases], 1, /no chat template/);
+});
+
 test('bench prints what its table says', async () => {
   const result = JSON.parse(await good(['bench', MODEL, '--prompt', '20', '--predict', '5', '--depth', '10', '--repeat', '2', '--json']));
   const keys = (value) => Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, typeof inner === 'object' ? keys(inner) : typeof inner]));
