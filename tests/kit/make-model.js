@@ -300,7 +300,8 @@ export const SHAPE = {
 /**
  * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given. Matrices
  * are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a function of
- * (column, row). Null in `meta` leaves a key out, null in `weights` a tensor. Other options as makeGguf.
+ * (column, row). Null in `meta` leaves a key out, null in `weights` a tensor. order 'reversed' writes the tensors
+ * last to first. Other options as makeGguf.
  * @returns {Uint8Array}
  */
 export function makeModel(options = {}) {
@@ -323,6 +324,7 @@ export function makeModel(options = {}) {
     else if (own) values = Float32Array.from(own);
     tensors.push({ name, dims, type, values });
   }
+  if (s.order === 'reversed') tensors.reverse();
   const meta = Object.entries(modelMeta(s)).filter(([, value]) => value !== null);
   const { version, alignment, headerOnly } = s;
   return makeGguf({ meta, tensors, version, alignment, headerOnly });

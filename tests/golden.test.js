@@ -1,0 +1,300 @@
+/**
+ * Logits against references: a float64 forward pass from outside (the fixtures' golden values), and our own
+ * oracle, itself held to those values, for generated models of every shape and type.
+ */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { argmax, certainSteps, divergence, logSumExp, maxDifference } from './kit/compare.js';
+import { BUILDS, allLogits, feed, tellMissing, using } from './kit/engines.js';
+import { SMOLLM2, absent, fixture, fixtureJson, fixtureNames, floats, sha256 } from './kit/fixtures.js';
+import { SHAPE, TYPES, makeModel, randomNumbers } from './kit/make-model.js';
+import { Oracle } from './kit/oracle.js';
+import { readGguf } from './kit/read-gguf.js';
+
+const QUANTISED = ['Q8_0', 'Q4_0', 'Q4_1'];
+/** How far a logit may be: float activations, 15-bit activations. */
+const EXACT = 1e-3;
+const HIGH = 5e-3;
+/** Half of the positions come this close to the oracle with the same 8-bit roundings; in the others one falls the
+ * other way. */
+const TYPICAL = 1e-4;
+
+/** Golden files by what they need: 'tiny/llama-gqa' to { type, meta } of its model. */
+const MODELS = new Map(
+  ['tiny', 'models'].flatMap((folder) =>
+    fixtureNames(folder)
+      .filter((name) => name.endsWith('.gguf'))
+      .map((name) => [`${folder}/${name.slice(0, -5)}`, describe(`${folder}/${name}`)]),
+  ),
+);
+
+function describe(path) {
+  const { meta, tensors } = readGguf(fixture(path));
+  const types = new Set([...tensors.values()].map((t) => t.type));
+  const covered = meta.get('general.architecture') === 'llama' && !types.has(undefined) && !meta.has('llama.expert_count');
+  return { covered, type: [...QUANTISED, 'F16', 'BF16', 'F32'].find((type) => types.has(type)), path };
+}
+const COVERED = [...MODELS].filter(([, m]) => m.covered);
+
+/** The row of the fixtures' table that a model belongs to. */
+const row = (name, type) => (name.startsWith('models/') ? `stories260K ${type}` : type);
+
+/** Precisions that differ: ref and float weights know one. */
+const precisions = (build, type) => (build.name !== 'ref' && QUANTISED.includes(type) ? ['high', 'fast'] : ['high']);
+
+/** Runs one case of a golden file. @returns {{ difference: number, kl: number }} the largest of each */
+function runCase(engine, { tokens, positions, greedy, margins }) {
+  const seq = engine.seq();
+  let difference = 0;
+  let kl = 0;
+  for (const { at, logits } of positions) {
+    feed(engine, seq, tokens.slice(engine.pos(seq), at + 1));
+    const reference = floats(logits);
+    const own = engine.logits();
+    difference = Math.max(difference, maxDifference(own, reference));
+    kl = Math.max(kl, divergence(reference, own));
+  }
+  assert.equal(engine.pos(seq), tokens.length, 'the last position is the last token');
+  for (const id of greedy.slice(0, certainSteps(margins, difference))) {
+    assert.equal(argmax(engine.logitsView()), id, `greedy id ${engine.pos(seq) - tokens.length}`);
+    engine.eval({ tokens: [id], seq });
+  }
+  engine.drop(seq);
+  return { difference, kl };
+}
+
+function runGolden(engine, cases) {
+  const results = cases.map((one) => runCase(engine, one));
+  return {
+    difference: Math.max(...results.map((r) => r.difference)),
+    kl: Math.max(...results.map((r) => r.kl)),
+  };
+}
+
+test('the oracle: every reference logit within 1e-5, and wrong on purpose is seen', { skip: absent() }, () => {
+  assert.ok(COVERED.length >= 20);
+  const far = (name, options) => {
+    const file = fixture(`${name}.gguf`);
+    const golden = fixtureJson(`golden/${name}.json`);
+    assert.equal(sha256(file), golden.sha256, name);
+    const { tokens, positions } = golden.cases.at(-1);
+    const logits = new Oracle(file, options).run(tokens);
+    return Math.max(...positions.map((p) => maxDifference(logits[p.at], floats(p.logits))));
+  };
+  for (const [name] of COVERED) assert.ok(far(name) < 1e-5, name);
+  assert.ok(far('tiny/llama-gqa', { pairing: 'halves' }) > 0.01, 'the pairing shows');
+  assert.ok(far('tiny/llama-gqa', { kvHead: (h, nHeads, nKvHeads) => h % nKvHeads }) > 0.01, 'the head mapping shows');
+});
+
+test('fixtures: logits and greedy ids of every variant', { skip: absent() }, async (t) => {
+  tellMissing(t);
+  const tolerances = fixtureJson('golden/TOLERANCES.json');
+  for (const build of BUILDS) {
+    await t.test(build.name, async (t) => {
+      const worst = {};
+      for (const [name, { type, path }] of COVERED) {
+        const golden = fixtureJson(`golden/${name}.json`);
+        for (const precision of precisions(build, type)) {
+          const options = { kvType: 'f32', precision, threads: Math.min(2, build.threads.at(-1)) };
+          const cases = build.name === 'ref' ? golden.cases.slice(-2) : golden.cases; /* it is slow */
+          const { difference, kl } = await using([build, fixture(path), options], (engine) => runGolden(engine, cases));
+          const what = `${name} ${precision}: logit ${difference.toExponential(1)}, KL ${kl.toExponential(1)}`;
+          if (build.name === 'ref' || !QUANTISED.includes(type)) assert.ok(difference < EXACT, what);
+          else if (precision === 'high') assert.ok(difference < HIGH, what);
+          else assert.ok(kl <= 1.25 * tolerances[row(name, type)].f32kv.kl, what);
+          const key = `${type} ${precision}`;
+          worst[key] = Math.max(worst[key] ?? 0, difference);
+        }
+      }
+      for (const [key, difference] of Object.entries(worst)) t.diagnostic(`${key}: logits within ${difference.toExponential(1)}`);
+    });
+  }
+});
+
+test('fixtures: the story of 256 tokens', { skip: absent() }, async (t) => {
+  const story = fixtureJson('golden/models/stories260K-long.json');
+  for (const build of BUILDS) {
+    await t.test(build.name, () =>
+      using([build, fixture('models/stories260K.gguf'), { kvType: 'f32', threads: build.threads.at(-1) }], (engine) => {
+        const seq = engine.seq();
+        engine.setSampler(seq, { temperature: 0 });
+        engine.eval({ tokens: story.tokens, seq });
+        const ids = story.greedy.map(() => {
+          const id = engine.sample(seq);
+          engine.eval({ tokens: [id], seq });
+          return id;
+        });
+        assert.deepEqual(ids, story.greedy);
+      }),
+    );
+  }
+});
+
+test('fixtures: what is not covered is refused by name', { skip: absent() }, async () => {
+  const [build] = BUILDS;
+  const refused = [...MODELS].filter(([, m]) => !m.covered);
+  assert.ok(refused.length >= 25);
+  for (const [name, { path }] of refused) {
+    const { meta, tensors } = readGguf(fixture(path));
+    const arch = meta.get('general.architecture');
+    const error = await using([build, fixture(path), {}], () => null).catch((e) => e);
+    assert.equal(error?.code, 'UNSUPPORTED', `${name}: ${error?.message}`);
+    if (arch !== 'llama') assert.match(error.message, new RegExp(`\\b${arch}\\b`));
+    else if (meta.has('llama.expert_count')) assert.match(error.message, /expert|ffn_gate_inp/);
+    else assert.match(error.message, new RegExp([...tensors.keys()].join('|').replaceAll('.', '\\.')), name);
+  }
+});
+
+/* The real model: logits of 128 tokens at some positions, and their log of the sum of exponentials. */
+
+/** Divergence where of the reference only some logits are known: the others count as one token. */
+function partialDivergence(logits, log, own) {
+  const logOwn = logSumExp(own);
+  const p = logits.map(([, value]) => Math.exp(value - log));
+  const q = logits.map(([id]) => Math.exp(own[id] - logOwn));
+  const rest = (shares) => 1 - shares.reduce((a, b) => a + b);
+  return [...p, rest(p)].reduce((sum, share, i) => sum + share * Math.log(share / [...q, rest(q)][i]), 0);
+}
+
+/** All cases at once, a sequence each. @returns {number[]} largest logit difference and largest KL, greedy checked */
+function runReal(engine, cases) {
+  const seqs = cases.map(() => engine.seq());
+  const results = cases.map(({ tokens, positions, margins, greedy }, i) => {
+    let [difference, kl] = [0, 0];
+    for (const { at, logSumExp: log, logits } of positions) {
+      feed(engine, seqs[i], tokens.slice(engine.pos(seqs[i]), at + 1));
+      const own = engine.logitsView();
+      difference = Math.max(difference, ...logits.map(([id, value]) => Math.abs(own[id] - value)));
+      kl = Math.max(kl, partialDivergence(logits, log, own));
+    }
+    assert.equal(engine.pos(seqs[i]), tokens.length, 'the last position is the last token');
+    const certain = certainSteps(margins, difference);
+    if (certain) assert.equal(argmax(engine.logitsView()), greedy[0], `case ${i}, step 0`);
+    return { difference, kl, certain };
+  });
+  const certain = results.map((r) => r.certain);
+  for (let step = 1; step < Math.max(...certain); step++) {
+    const still = [...cases.keys()].filter((i) => step < certain[i]);
+    engine.eval(still.map((i) => [cases[i].greedy[step - 1], seqs[i]]));
+    still.forEach((i, row) => assert.equal(argmax(engine.logitsView(row)), cases[i].greedy[step], `case ${i}, step ${step}`));
+  }
+  seqs.forEach((seq) => engine.drop(seq));
+  return {
+    difference: Math.max(...results.map((r) => r.difference)),
+    kl: Math.max(...results.map((r) => r.kl)),
+    certain: certain.reduce((a, b) => a + b),
+  };
+}
+
+/** Mean negative logarithm of the probability of each token after the first. */
+function meanNll(engine, tokens) {
+  const seq = engine.seq();
+  const { maxAll } = engine.info;
+  let sum = 0;
+  for (let at = 0; at < tokens.length - 1; at += maxAll) {
+    const kept = engine.eval({ tokens: tokens.slice(at, Math.min(at + maxAll, tokens.length - 1)), seq }, 'all');
+    for (let i = 0; i < kept; i++) {
+      const logits = engine.logitsView(i);
+      sum += logSumExp(logits) - logits[tokens[at + i + 1]];
+    }
+  }
+  engine.drop(seq);
+  return sum / (tokens.length - 1);
+}
+
+test('the real model: logits, greedy answers and the text', { skip: absent(SMOLLM2.path) || absent() }, async (t) => {
+  const golden = fixtureJson('golden/real/smollm2.json');
+  const file = readFileSync(SMOLLM2.path);
+  assert.equal(sha256(file), golden.sha256);
+  const peer = golden.cases.flatMap((c) => c.positions.map((p) => p.f32kv.kl));
+  const build = BUILDS.findLast((b) => b.name.endsWith('-mt'));
+  for (const precision of ['high', 'fast']) {
+    await t.test(`${build.name}, ${precision}`, (t) =>
+      using([build, file, { kvType: 'f32', precision, threads: 2, contextLength: 1024 }], (engine) => {
+        const { difference, kl, certain } = runReal(engine, golden.cases);
+        t.diagnostic(`logits within ${difference.toExponential(1)}, KL ${kl.toExponential(1)}, ${certain} certain greedy ids`);
+        if (precision === 'fast') return assert.ok(kl <= 1.25 * Math.max(...peer), `KL ${kl}`);
+        assert.ok(difference < 0.1, `logits within ${difference}`);
+        const nll = meanNll(engine, golden.text.tokens);
+        assert.ok(Math.abs(nll - golden.text.meanNll) < 1e-3, `mean negative log-likelihood of the text: ${nll}`);
+      }),
+    );
+  }
+});
+
+/* Generated models. */
+
+const SHAPES = {
+  gqa: {},
+  mha: { nKvHeads: 4 },
+  mqa: { nKvHeads: 1, eps: 0.03 },
+  'three of nine heads': { dModel: 288, nHeads: 9, nKvHeads: 3, dFf: 160, nVocab: 301 },
+  tied: { tied: true, nVocab: 333 },
+  bias: { bias: true },
+  'head_dim of its own': { nHeads: 3, nKvHeads: 1, headDim: 32 },
+  'half of a head turns': { ropeDim: 8 },
+  'linear scaling': { ropeScaling: { type: 'linear', factor: 4 } },
+  'yarn scaling': { nHeads: 2, nKvHeads: 2, ropeScaling: { type: 'yarn', factor: 4, originalContext: 128 } },
+  'rope_freqs': { ropeTheta: 500000, ropeFreqs: [1, 1, 1.5, 2.25, 4, 8, 8, 8] },
+  'one layer, wide': { nLayers: 1, dModel: 160, nHeads: 10, nKvHeads: 5, dFf: 352 },
+  'version 2, alignment 128': { version: 2, alignment: 128 },
+  'beyond one cache chunk': { nLayers: 1, dModel: 32, nHeads: 2, nKvHeads: 1, dFf: 32, length: 300 },
+}; // prettier-ignore
+
+/** Token ids below nVocab. */
+function someTokens(n, nVocab) {
+  const random = randomNumbers(n);
+  return Array.from({ length: n }, () => Math.floor(random() * nVocab));
+}
+
+/** Models, tokens, the oracle's logits: each shape in a float and a quantised type, some shapes in all. */
+function* generated() {
+  for (const [shape, { length = 20, ...options }] of Object.entries(SHAPES)) {
+    const types = ['gqa', 'tied', 'three of nine heads'].includes(shape) ? Object.keys(TYPES) : ['F32', 'Q4_1'];
+    for (const type of types) {
+      const file = makeModel({ ...options, type });
+      const tokens = someTokens(length, options.nVocab ?? SHAPE.nVocab);
+      yield { name: `${shape}, ${type}`, type, file, run: (roundings) => new Oracle(file, roundings).run(tokens), tokens };
+    }
+  }
+}
+
+test('generated models: every shape, type and variant against the oracle', async (t) => {
+  tellMissing(t);
+  const worst = {};
+  const note = (key, value) => (worst[key] = Math.max(worst[key] ?? 0, value));
+  for (const { name, type, file, tokens, run } of generated()) {
+    const exact = run();
+    const rounded = QUANTISED.includes(type) && run({ activations: 'fast' });
+    for (const build of BUILDS) {
+      for (const precision of precisions(build, type)) {
+        const options = { kvType: 'f32', precision, threads: Math.min(2, build.threads.at(-1)) };
+        const logits = await using([build, file, options], (engine) => allLogits(engine, tokens, 7));
+        const from = (reference) => logits.map((own, i) => maxDifference(own, reference[i]));
+        const what = `${name} ${build.name} ${precision}`;
+        const difference = precision === 'fast' ? median(from(rounded)) : Math.max(...from(exact));
+        const most = precision === 'fast' ? TYPICAL : build.name === 'ref' || !QUANTISED.includes(type) ? EXACT : HIGH;
+        assert.ok(difference < most, `${what}: ${difference}`);
+        note(`${type} ${build.name === 'ref' ? 'ref' : precision}`, difference);
+      }
+    }
+  }
+  for (const [key, difference] of Object.entries(worst)) t.diagnostic(`${key}: ${difference.toExponential(1)}`);
+});
+
+test('generated models: the f16 cache rounds as it says', async () => {
+  const file = makeModel({ nHeads: 4, nKvHeads: 2 });
+  const tokens = someTokens(40, SHAPE.nVocab);
+  const reference = new Oracle(file, { kv: 'f16' }).run(tokens);
+  const exact = new Oracle(file).run(tokens);
+  for (const build of BUILDS) {
+    await using([build, file, { kvType: 'f16' }], (engine) => {
+      const logits = allLogits(engine, tokens);
+      const from = (rows) => median(logits.map((own, i) => maxDifference(own, rows[i])));
+      assert.ok(from(reference) < 0.1 * from(exact), `${build.name}: ${from(reference)} from the rounded cache, ${from(exact)} from the exact one`);
+    });
+  }
+});
+
+const median = (x) => [...x].sort((a, b) => a - b)[Math.floor(x.length / 2)];
