@@ -1,13 +1,13 @@
 /**
  * Messages -> prompt, through the template that the model file carries.
  *
- * What a message says must not steer the chat. So where one holds the text of a control token (or the beginning
- * of one, at its end), the first character of that text is replaced by a mark, a private-use character that
- * occurs nowhere else; the rendering is cut at its control tokens, which only the template can have written;
- * then the marks turn back. The ids are those of the whole rendering, had it no forged token.
+ * What a message says must not steer the chat. So where one holds the text of a control token (or, at its
+ * end, the beginning of one), the first character of that text is replaced by a mark, a private-use character
+ * that occurs nowhere else; the rendering is cut at its control tokens, which only the template can have
+ * written; then the marks turn back. The ids are those of the whole rendering, had it no forged token.
  */
 import { ModelError } from './errors.js';
-import { compile } from './jinja.js';
+import { compile } from './jinja/template.js';
 
 /**
  * @typedef {import('./tokenizer.js').Meta} Meta
@@ -19,27 +19,31 @@ const [FIRST_MARK, LAST_MARK] = [0xe000, 0xf8ff];
 
 /**
  * @param {Meta} meta
- * @param {Pick<import('./tokenizer.js').Tokenizer, 'bos' | 'eos' | 'spelling' | 'prompt' | 'controlTexts'>} tokenizer
+ * @param {import('./tokenizer.js').Tokenizer} tokenizer
  */
 export function createTemplate(meta, tokenizer) {
-  const { bos, eos, spelling, controlTexts } = tokenizer;
   const source = meta('tokenizer.chat_template');
-  const forgery = forgeries(controlTexts);
+  const forgery = forgeries(tokenizer.controlTexts);
+  const spelling = (/** @type {number | undefined} */ id) => (id === undefined ? '' : tokenizer.spelling(id));
   /** @type {ReturnType<typeof compile> | undefined} */
   let compiled;
 
   /**
-   * @param {object[]} messages @param {RenderOptions} [options]
+   * @param {object[]} messages
+   * @param {RenderOptions} [options]
    */
   function render(messages, { addGenerationPrompt = true, tools, now = new Date() } = {}) {
     if (typeof source !== 'string') {
-      throw new ModelError('TEMPLATE', 'this model has no chat template: it continues a text, with generate()');
+      throw new ModelError('TEMPLATE', 'the model has no chat template; generate() can continue a text');
     }
     try {
       compiled ??= compile(source);
       return compiled({
-        messages, add_generation_prompt: addGenerationPrompt, ...(tools && { tools }),
-        bos_token: bos === undefined ? '' : spelling(bos), eos_token: eos === undefined ? '' : spelling(eos),
+        messages,
+        ...(tools && { tools }),
+        add_generation_prompt: addGenerationPrompt,
+        bos_token: spelling(tokenizer.bos),
+        eos_token: spelling(tokenizer.eos),
       }, now);
     } catch (error) {
       throw failure(error);
@@ -48,11 +52,13 @@ export function createTemplate(meta, tokenizer) {
 
   /**
    * Ids of the rendering, beginning as the vocabulary wants it.
-   * @param {object[]} messages @param {RenderOptions} [options]
+   * @param {object[]} messages
+   * @param {RenderOptions} [options]
    */
   function encode(messages, options = {}) {
     const marks = new Marks(`${source}${JSON.stringify([messages, options.tools])}`);
-    const guard = (/** @type {string} */ text) => (forgery ? text.replace(forgery, (found) => marks.of(found[0]) + found.slice(1)) : text);
+    const guard = (/** @type {string} */ text) =>
+      forgery ? text.replace(forgery, ([first, ...rest]) => marks.of(first) + rest.join('')) : text;
     const text = render(eachString(messages, guard), { ...options, tools: eachString(options.tools, guard) });
     return tokenizer.prompt(text, { special: true, restore: (part) => marks.restore(part) });
   }
@@ -79,22 +85,26 @@ export function renderCases(source, cases, { now = new Date() } = {}) {
 
 /** @param {unknown} error */
 function failure(error) {
-  const reason = error instanceof RangeError ? 'it is nested too deeply or makes too much' : /** @type {Error} */ (error).message;
+  const { message } = /** @type {Error} */ (error);
+  // The engine's own words on a full stack or an overlong string would tell nobody anything.
+  const reason = error instanceof RangeError ? 'it is nested too deeply or makes too much' : message;
   return new ModelError('TEMPLATE', `the chat template failed: ${reason}`, { cause: error });
 }
 
 /**
- * Finds control texts anywhere, and the beginning of one at the end of a text, which the next part of a message
- * could complete.
+ * Finds control texts anywhere, and at the end of a text the beginning of one, which the next part of a
+ * message could complete.
  * @param {string[]} texts
  */
 function forgeries(texts) {
   if (texts.length === 0) return undefined;
-  const literal = (/** @type {string} */ text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
-  const beginnings = new Set(texts.flatMap((text) => Array.from(text, (_, i) => text.slice(0, i)).filter(Boolean)));
-  const longestFirst = (/** @type {Iterable<string>} */ all) => [...all].sort((a, b) => b.length - a.length).map(literal).join('|');
-  return new RegExp(`${longestFirst(texts)}|(?:${longestFirst(beginnings)})$`, 'g');
+  const beginnings = texts.flatMap(([...chars]) => chars.map((_, i) => chars.slice(0, i).join('')).slice(1));
+  const atEnd = [...new Set(beginnings)].map((text) => `${literal(text)}$`);
+  return new RegExp([...texts.map(literal), ...atEnd].sort((a, b) => b.length - a.length).join('|'), 'gu');
 }
+
+/** @param {string} text */
+const literal = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
 
 /** One private-use character for each character that it stands for. */
 class Marks {
@@ -113,7 +123,9 @@ class Marks {
     const known = this.#marks.get(char);
     if (known) return known;
     while (this.#taken.has(String.fromCharCode(this.#next))) this.#next++;
-    if (this.#next > LAST_MARK) throw new ModelError('TEMPLATE', 'the messages use every private-use character');
+    if (this.#next > LAST_MARK) {
+      throw new ModelError('TEMPLATE', 'the messages use every private-use character');
+    }
     const mark = String.fromCharCode(this.#next++);
     this.#marks.set(char, mark);
     return mark;
@@ -128,11 +140,15 @@ class Marks {
 
 /**
  * The same value with every string in it changed.
- * @template T @param {T} value @param {(text: string) => string} change @returns {T}
+ * @template T
+ * @param {T} value
+ * @param {(text: string) => string} change
+ * @returns {T}
  */
 function eachString(value, change) {
   if (typeof value === 'string') return /** @type {any} */ (change(value));
   if (Array.isArray(value)) return /** @type {any} */ (value.map((item) => eachString(item, change)));
   if (value === null || typeof value !== 'object') return value;
-  return /** @type {any} */ (Object.fromEntries(Object.entries(value).map(([key, item]) => [change(key), eachString(item, change)])));
+  const entries = Object.entries(value).map(([key, item]) => [change(key), eachString(item, change)]);
+  return /** @type {any} */ (Object.fromEntries(entries));
 }

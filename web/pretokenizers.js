@@ -7,7 +7,8 @@ const SPACES = '\\s+(?!\\S)|\\s+';
 const GPT2 = `${CONTRACTIONS}| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|${SPACES}`;
 /** @param {string} digits @param {string} letters */
 const gpt4 = (digits, letters = '\\p{L}') =>
-  `${ANY_CASE}|[^\\r\\n\\p{L}\\p{N}]?[${letters}]+|${digits}| ?[^\\s${letters}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|${SPACES}`;
+  `${ANY_CASE}|[^\\r\\n\\p{L}\\p{N}]?[${letters}]+|${digits}| ?[^\\s${letters}\\p{N}]+[\\r\\n]*` +
+  `|\\s*[\\r\\n]+|${SPACES}`;
 const UPPER = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
 const LOWER = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
 /** @param {string} digits @param {string} suffix */
@@ -34,8 +35,9 @@ const PRE_TOKENIZERS = [
   {
     // The published pattern lists cased letters by range, without the small letters of modern Georgian.
     names: 'deepseek-llm',
-    cuts: ['[\\r\\n]', '\\s?(?:(?![\u10d0-\u10ff])\\p{LC})+', '\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+',
-      '\\s+$', HAN_KANA_HANGUL, '\\p{N}+'],
+    cuts: ['[\\r\\n]', '\\s?(?:(?![\u10d0-\u10ff])\\p{LC})+',
+      '\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+', '\\s+$', HAN_KANA_HANGUL,
+      '\\p{N}+'],
   },
   { names: 'deepseek-coder', cuts: ['[\\r\\n]', '\\s?\\p{L}+', '\\s?\\p{P}+', HAN_KANA_HANGUL, '\\p{N}'] },
   {
@@ -51,6 +53,6 @@ export function preTokenizer(name) {
   const row = PRE_TOKENIZERS.find(({ names }) => names.split(' ').includes(name));
   if (row) return row;
   const supported = PRE_TOKENIZERS.map(({ names }) => names).join(' ').split(' ').sort().join(', ');
-  const what = name === undefined ? 'tokenizer.ggml.pre is missing' : `tokenizer.ggml.pre '${name}' is not supported`;
-  throw new ModelError('UNSUPPORTED', `${what}; supported: ${supported}`);
+  const what = name === undefined ? 'is missing' : `'${name}' is not supported`;
+  throw new ModelError('UNSUPPORTED', `tokenizer.ggml.pre ${what}; supported: ${supported}`);
 }

@@ -3,66 +3,83 @@
  *
  *   text -> cut out special tokens -> cut into words (BPE only) -> symbols -> merge neighbours -> ids
  *
- * Both models of tokenizer are the same loop (merge the best pair of neighbours, again and again) over another
- * ranking: byte-level BPE ranks pairs by the file's list of merges, SPM by the score of the piece that the
- * pair makes. Control tokens are kept out of that loop, so ordinary text never becomes one.
+ * Both models of tokenizer are the same loop (merge.js: join the best pair of neighbours, again and again)
+ * over another ranking: byte-level BPE ranks pairs by the file's list of merges, SPM by the score of the
+ * piece that the pair makes. Control tokens are kept out of that loop, so ordinary text never becomes one.
  * Why not a library: docs/tokenizer.md.
  */
 import { ModelError } from './errors.js';
+import { merger } from './merge.js';
 import { BYTE, CONTROL, UNKNOWN, USER_DEFINED, endIds, readVocab, steers } from './vocabulary.js';
 
 /**
  * @typedef {import('./vocabulary.js').Meta} Meta
  * @typedef {ReturnType<typeof readVocab>} Vocab
- * @typedef {{ special?: boolean }} TextOptions special: control tokens are recognised (encode) or shown (decode)
+ * @typedef {{ special?: boolean }} TextOptions special: control tokens are recognised or, in decoding, shown
  * @typedef {{ special?: boolean, restore?: (text: string) => string }} EncodeOptions restore: applied to the
  *   text between special tokens, after these were cut out
- * @typedef {ReturnType<typeof createTokenizer>} Tokenizer
  */
 
 const LONE_SURROGATES = /\p{Surrogate}/gu;
 const SPACE_MARK = '\u2581';
-/** A sort key is rank * POSITIONS + position, exact in a double: ranks below 2^22, text below 2^30. */
-const POSITIONS = 2 ** 30;
-
 /** BPE's alphabet: byte -> character; printable ones stand for themselves. */
 const BYTE_CHARS = byteChars();
 const CHAR_BYTES = new Map(BYTE_CHARS.map((char, byte) => [char, byte]));
 
 const utf8 = new TextEncoder();
+const EMPTY = new Uint8Array(0);
+
+/** @param {number | undefined} type */
+const isSpecialType = (type) => type === CONTROL || type === UNKNOWN || type === USER_DEFINED;
 
 /**
  * Throws ModelError: UNSUPPORTED for a tokenizer or pre-tokenizer that is not here, FORMAT for a vocabulary
  * that contradicts itself.
  * @param {Meta} meta
  */
-export function createTokenizer(meta) {
-  const vocab = readVocab(meta);
-  const spm = vocab.model === 'llama';
-  const encodeText = spm ? spmEncoder(vocab) : bpeEncoder(vocab);
-  const bytesOf = spm ? spmBytes(vocab) : bpeBytes(vocab);
-  const { tokens, type, bos, addBos, spacePrefix } = vocab;
-  const users = trie(vocab, (t) => t === USER_DEFINED);
-  const specials = trie(vocab, (t) => t === USER_DEFINED || t === CONTROL || t === UNKNOWN);
-  /** @param {number} id */
-  const isControl = (id) => type(id) === CONTROL || type(id) === UNKNOWN;
-  /** @param {number} id */
-  const isSpecial = (id) => isControl(id) || type(id) === USER_DEFINED;
+export const createTokenizer = (meta) => new Tokenizer(readVocab(meta));
+
+export class Tokenizer {
+  #vocab;
+  #encodeText;
+  #bytesOf;
+  #users;
+  #specials;
+
+  /** @param {Vocab} vocab */
+  constructor(vocab) {
+    const { model, pre, tokens, type, bos, eos, addBos } = vocab;
+    const spm = model === 'llama';
+    this.#vocab = vocab;
+    this.#encodeText = spm ? spmEncoder(vocab) : bpeEncoder(vocab);
+    this.#bytesOf = spm ? spmBytes(vocab) : bpeBytes(vocab);
+    this.#users = trie(vocab, (t) => t === USER_DEFINED);
+    this.#specials = trie(vocab, isSpecialType);
+    this.model = model;
+    /** Of BPE: the name of the pre-tokenizer. @type {string | undefined} */
+    this.pre = pre;
+    this.nVocab = tokens.length;
+    this.bos = bos;
+    this.eos = eos;
+    this.addBos = addBos;
+    /** Every token that ends an answer. */
+    this.eogIds = endIds(vocab);
+    /** Texts that steer a chat, so that a message must not become them. */
+    this.controlTexts = tokens.filter((text, id) => text !== '' && steers(text, type(id)));
+  }
 
   /**
    * Ids of a text, without BOS.
    * @param {string} text
    * @param {EncodeOptions} [options]
-   * @returns {number[]}
    */
-  function encode(text, { special = false, restore } = {}) {
+  encode(text, { special = false, restore } = {}) {
     /** @type {number[]} */
     const ids = [];
-    const clean = text.replace(LONE_SURROGATES, '\ufffd');
     let first = true;
-    cut(clean, special ? specials : users, (part) => {
+    cut(text.replace(LONE_SURROGATES, '\ufffd'), special ? this.#specials : this.#users, (part) => {
       if (typeof part === 'number') ids.push(part);
-      else encodeText(restore ? restore(part) : part, ids, first);
+      else this.#encodeText(restore ? restore(part) : part, ids, first);
       first = false;
     });
     return ids;
@@ -73,9 +90,9 @@ export function createTokenizer(meta) {
    * @param {string} text
    * @param {EncodeOptions} [options]
    */
-  function prompt(text, options) {
-    const ids = encode(text, options);
-    if (addBos && ids[0] !== bos) ids.unshift(/** @type {number} */ (bos));
+  prompt(text, options) {
+    const ids = this.encode(text, options);
+    if (this.addBos && ids[0] !== this.bos) ids.unshift(/** @type {number} */ (this.bos));
     return ids;
   }
 
@@ -86,16 +103,17 @@ export function createTokenizer(meta) {
    * @param {Iterable<number>} [before]
    * @param {TextOptions} [options]
    */
-  function stream(before = [], { special = false } = {}) {
+  stream(before = [], { special = false } = {}) {
+    const { type, spacePrefix } = this.#vocab;
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     let [last] = [...before].slice(-1);
     /** @param {number} id */
     const step = (id) => {
-      const atStart = spacePrefix && (last === undefined || isSpecial(last));
+      const atStart = spacePrefix && (last === undefined || isSpecialType(type(last)));
       last = id;
-      if (isControl(id) && !special) return EMPTY;
-      const bytes = bytesOf(id);
-      return atStart && bytes[0] === 0x20 && !isSpecial(id) ? bytes.subarray(1) : bytes;
+      if (this.isControl(id) && !special) return EMPTY;
+      const bytes = this.#bytesOf(id);
+      return atStart && bytes[0] === 0x20 && !isSpecialType(type(id)) ? bytes.subarray(1) : bytes;
     };
     return {
       /** @param {number} id */
@@ -108,26 +126,36 @@ export function createTokenizer(meta) {
    * @param {Iterable<number>} ids
    * @param {TextOptions} [options]
    */
-  function decode(ids, options) {
-    const { push, end } = stream([], options);
+  decode(ids, options) {
+    const { push, end } = this.stream([], options);
     let text = '';
     for (const id of ids) text += push(id);
     return text + end();
   }
 
-  return {
-    model: vocab.model, pre: vocab.pre, nVocab: tokens.length,
-    bos, eos: vocab.eos, addBos, eogIds: endIds(vocab), encode, prompt, decode, stream, isControl,
-    /** What a token shows when it stands alone; half a character as U+FFFD. @param {number} id */
-    piece: (id) => new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytesOf(id)),
-    /** A token's text as the vocabulary spells it. @param {number} id */
-    spelling: (id) => tokens[id],
-    /** Texts that steer a chat, so that a message must not become them. */
-    controlTexts: tokens.filter((text, id) => text !== '' && steers(text, type(id))),
-  };
-}
+  /**
+   * What a token shows when it stands alone; half a character as U+FFFD.
+   * @param {number} id
+   */
+  piece(id) {
+    return new TextDecoder('utf-8', { ignoreBOM: true }).decode(this.#bytesOf(id));
+  }
 
-const EMPTY = new Uint8Array(0);
+  /**
+   * A token's text as the vocabulary spells it.
+   * @param {number} id
+   * @returns {string | undefined}
+   */
+  spelling(id) {
+    return this.#vocab.tokens[id];
+  }
+
+  /** @param {number} id */
+  isControl(id) {
+    const type = this.#vocab.type(id);
+    return type === CONTROL || type === UNKNOWN;
+  }
+}
 
 /* ---- special tokens in a text ---- */
 
@@ -172,89 +200,6 @@ function cut(text, root, part) {
   if (from < text.length) part(text.slice(from));
 }
 
-/* ---- merging ---- */
-
-/**
- * Returns merge(text, use): cuts text into characters, joins the pair of neighbours of the lowest rank
- * (leftmost first) until none has a rank, and hands over each symbol left. n log n.
- *
- * A symbol is known by where it begins; the next one begins at its end. Pairs wait in a heap; one is stale
- * when the pair that begins there has another rank by now.
- * @param {(text: string, left: number, mid: number, right: number) => number} rankOf -1: does not join
- */
-function merger(rankOf) {
-  let end = new Int32Array(64);
-  let previous = new Int32Array(64);
-  let rank = new Int32Array(64);
-  /** @type {number[]} */
-  const heap = [];
-
-  /** @param {string} text @param {number} left */
-  const consider = (text, left) => {
-    const mid = end[left];
-    rank[left] = mid < text.length ? rankOf(text, left, mid, end[mid]) : -1;
-    if (rank[left] >= 0) push(heap, rank[left] * POSITIONS + left);
-  };
-
-  /** @param {string} text @param {(symbol: string) => void} use */
-  return (text, use) => {
-    const n = text.length;
-    if (n > end.length) {
-      end = new Int32Array(2 * n);
-      previous = new Int32Array(2 * n);
-      rank = new Int32Array(2 * n);
-    }
-    for (let at = 0, before = -1; at < n; before = at, at = end[at]) {
-      end[at] = at + (/** @type {number} */ (text.codePointAt(at)) > 0xffff ? 2 : 1);
-      previous[at] = before;
-    }
-    for (let at = 0; at < n; at = end[at]) consider(text, at);
-    while (heap.length > 0) {
-      const key = pop(heap);
-      const left = key % POSITIONS;
-      if (rank[left] !== (key - left) / POSITIONS) continue;
-      const mid = end[left];
-      rank[mid] = -1;
-      end[left] = end[mid];
-      if (end[left] < n) previous[end[left]] = left;
-      consider(text, left);
-      if (previous[left] >= 0) consider(text, previous[left]);
-    }
-    for (let at = 0; at < n; at = end[at]) use(text.slice(at, end[at]));
-  };
-}
-
-/** @param {number[]} heap smallest first @param {number} key */
-function push(heap, key) {
-  let i = heap.length;
-  heap.push(key);
-  while (i > 0) {
-    const parent = (i - 1) >> 1;
-    if (heap[parent] <= key) break;
-    heap[i] = heap[parent];
-    i = parent;
-  }
-  heap[i] = key;
-}
-
-/** @param {number[]} heap not empty */
-function pop(heap) {
-  const top = heap[0];
-  const key = /** @type {number} */ (heap.pop());
-  const n = heap.length;
-  if (n === 0) return top;
-  let i = 0;
-  for (;;) {
-    let child = 2 * i + 1;
-    if (child + 1 < n && heap[child + 1] < heap[child]) child++;
-    if (child >= n || heap[child] >= key) break;
-    heap[i] = heap[child];
-    i = child;
-  }
-  heap[i] = key;
-  return top;
-}
-
 /**
  * Piece -> id of everything that text may become.
  * @param {Vocab} vocab
@@ -286,7 +231,9 @@ function bpeEncoder(vocab) {
   const ids = ordinary(vocab);
   const ranks = new Map();
   for (let rank = merges.length - 1; rank >= 0; rank--) ranks.set(merges[rank], rank);
-  const merge = merger((text, left, mid, right) => ranks.get(`${text.slice(left, mid)} ${text.slice(mid, right)}`) ?? -1);
+  const merge = merger((text, left, mid, right) => {
+    return ranks.get(`${text.slice(left, mid)} ${text.slice(mid, right)}`) ?? -1;
+  });
 
   /** @param {string} text @param {number[]} out */
   return (text, out) => {
@@ -335,7 +282,8 @@ function matches(text, pattern) {
   try {
     return [...text.matchAll(pattern)];
   } catch (cause) {
-    throw new ModelError('ARGUMENT', `a word in this text of ${text.length} characters is too long`, { cause });
+    const { length } = text;
+    throw new ModelError('ARGUMENT', `a word in a text of ${length} characters is too long`, { cause });
   }
 }
 

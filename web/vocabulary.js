@@ -14,9 +14,11 @@ export const USER_DEFINED = 4;
 export const BYTE = 6;
 
 /** Texts by which vocabularies name the token that ends a turn or a text. */
-const END_TEXTS = new Set(['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|endoftext|>', '<|end_of_text|>', '<|end|>',
-  '<end_of_turn>', '<turn|>', '<eos>', '</s>', '<|eos|>', '<|return|>', '<|call|>', '<|eot|>', '<EOT>', '<|EOT|>', '[EOS]',
-  '<|END_OF_TURN_TOKEN|>', '<end_of_utterance>', '<\uff5cend\u2581of\u2581sentence\uff5c>', '<|end_of_turn|>']);
+const END_TEXTS = new Set([
+  '<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<|endoftext|>', '<|end_of_text|>', '<|end|>', '<end_of_turn>',
+  '<|end_of_turn|>', '<|END_OF_TURN_TOKEN|>', '<turn|>', '<end_of_utterance>', '<eos>', '<|eos|>', '[EOS]',
+  '</s>', '<|return|>', '<|call|>', '<|eot|>', '<EOT>', '<|EOT|>', '<\uff5cend\u2581of\u2581sentence\uff5c>',
+]);
 /** A user-defined token of this shape marks turns as control tokens do. */
 const MARKER = /^<[|\uff5c].*[|\uff5c]>$/u;
 
@@ -25,9 +27,11 @@ const MARKER = /^<[|\uff5c].*[|\uff5c]>$/u;
 /** @param {Meta} meta */
 export function readVocab(meta) {
   const model = meta('tokenizer.ggml.model');
-  if (model === undefined) throw new ModelError('UNSUPPORTED', 'the file has no tokenizer (no tokenizer.ggml.model)');
+  if (model === undefined) {
+    throw new ModelError('UNSUPPORTED', 'the file has no tokenizer (no tokenizer.ggml.model)');
+  }
   if (model !== 'llama' && model !== 'gpt2') {
-    throw new ModelError('UNSUPPORTED', `tokenizer.ggml.model '${model}' is not supported; supported: llama, gpt2`);
+    throw new ModelError('UNSUPPORTED', `tokenizer.ggml.model '${model}' is neither llama nor gpt2`);
   }
   const tokens = strings(meta, 'tokenizer.ggml.tokens');
   const types = numbers(meta, 'tokenizer.ggml.token_type', [Int32Array, Uint32Array], tokens.length);
@@ -42,8 +46,7 @@ export function readVocab(meta) {
     addBos: bos !== undefined && flag(meta, 'tokenizer.ggml.add_bos_token', spm || row?.addBos === true),
     spacePrefix: spm && flag(meta, 'tokenizer.ggml.add_space_prefix', true),
     merges: spm ? [] : strings(meta, 'tokenizer.ggml.merges'),
-    scores: spm ? required(numbers(meta, 'tokenizer.ggml.scores', [Float32Array], tokens.length), 'tokenizer.ggml.scores')
-      : new Float32Array(0),
+    scores: spm ? scores(meta, tokens.length) : new Float32Array(0),
     /** @param {number} id */
     type: (id) => types?.[id],
   };
@@ -52,13 +55,14 @@ export function readVocab(meta) {
 /** @param {string} key @param {string} expected @param {any} value */
 function wrong(key, expected, value) {
   const found = value === undefined ? 'there is none'
-    : `found ${ArrayBuffer.isView(value) || Array.isArray(value) ? value.constructor.name : typeof value}`;
+    : `found ${typeof value === 'object' ? value.constructor.name : typeof value}`;
   return new ModelError('FORMAT', `${key}: expected ${expected}, ${found}`);
 }
 
-/** @template T @param {T | undefined} value @param {string} key @returns {T} */
-function required(value, key) {
-  if (value === undefined) throw wrong(key, 'a value', value);
+/** @param {Meta} meta @param {number} length */
+function scores(meta, length) {
+  const value = numbers(meta, 'tokenizer.ggml.scores', [Float32Array], length);
+  if (!value) throw wrong('tokenizer.ggml.scores', 'Float32Array', value);
   return value;
 }
 
@@ -66,20 +70,24 @@ function required(value, key) {
 function strings(meta, key) {
   const value = meta(key);
   if (!Array.isArray(value) || value.length === 0 || value.some((item) => typeof item !== 'string')) {
-    throw wrong(key, 'an array of strings', value);
+    throw wrong(key, 'strings, at least one', value);
   }
   return value;
 }
 
 /**
- * @param {Meta} meta @param {string} key
- * @param {(Int32ArrayConstructor | Uint32ArrayConstructor | Float32ArrayConstructor)[]} kinds @param {number} length
+ * @param {Meta} meta
+ * @param {string} key
+ * @param {(Int32ArrayConstructor | Uint32ArrayConstructor | Float32ArrayConstructor)[]} kinds
+ * @param {number} length
  * @returns {Int32Array | Uint32Array | Float32Array | undefined}
  */
 function numbers(meta, key, kinds, length) {
   const value = meta(key);
   if (value === undefined) return undefined;
-  if (!kinds.some((kind) => value instanceof kind)) throw wrong(key, kinds.map((kind) => kind.name).join(' or '), value);
+  if (!kinds.some((kind) => value instanceof kind)) {
+    throw wrong(key, kinds.map((kind) => kind.name).join(' or '), value);
+  }
   if (value.length !== length) {
     throw new ModelError('FORMAT', `${key} has ${value.length} items, the vocabulary has ${length} tokens`);
   }
@@ -119,7 +127,8 @@ export function endIds({ tokens, type, eos, ends }) {
   return ids;
 }
 
-/** @param {string} text @param {number | undefined} type */
+/** Whether a token steers a chat. @param {string} text @param {number | undefined} type */
 export function steers(text, type) {
-  return type === CONTROL || type === UNKNOWN || (type === USER_DEFINED && (MARKER.test(text) || END_TEXTS.has(text)));
+  const marks = MARKER.test(text) || END_TEXTS.has(text);
+  return type === CONTROL || type === UNKNOWN || (type === USER_DEFINED && marks);
 }
