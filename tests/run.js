@@ -12,7 +12,7 @@ import { installPackages } from './kit/packages.js';
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const ALL = readdirSync(new URL('.', import.meta.url)).filter((name) => name.endsWith('.test.js')).map((name) => `tests/${name}`);
 /** They start compilers or browsers: the same whichever Node does. */
-const ONCE = ['tests/browser.test.js', 'tests/native.test.js'];
+const ONCE = ['tests/api-browsers.test.js', 'tests/browser.test.js', 'tests/native.test.js'];
 const NEWEST = 24;
 const OLDER = [20, 22];
 /** For a test that hangs. */

@@ -276,7 +276,7 @@ test('batches of a prompt are sized by the clock, so that an abort arrives', asy
   setTimeout(() => work.abort.abort(new Error('enough')), 300);
   const start = performance.now();
   await assert.rejects(call, /enough/);
-  assert.ok(performance.now() - start < 300 + 300, `${performance.now() - start} ms`);
+  assert.ok(performance.now() - start < 2500, 'half of what the whole prompt takes');
   assert.ok(Math.max(...engine.log) <= 25, engine.log.join(' '));
 
   const quick = fakeEngine({ nCtx: 1000 });

@@ -65,10 +65,10 @@ export async function load(source, options) {
   let started = false;
   const read = () => reader.read();
   /** @param {Error} cause */
-  const explain = (cause) =>
-    started
-      ? new ModelError('CRASHED', `the model's worker has ended: ${cause.message}`, { cause })
-      : new ModelError('WORKER', `the worker could not be started: ${cause.message}`, { cause });
+  const explain = (cause) => {
+    const [code, what] = started ? ['CRASHED', "the model's worker has ended"] : ['WORKER', `${assets.worker ?? 'worker.js'} could not be started`];
+    return new ModelError(code, `${what}: ${cause.message}`, { cause });
+  };
   /** @type {Rpc | undefined} */
   let rpc;
   try {

@@ -1,0 +1,71 @@
+/* What tests/api-browsers.test.js reads: the public API as a page uses it, one named outcome each. */
+import { ModelError, load, support } from '../../dist/index.js';
+
+const MODEL = '../model/model.gguf';
+const greedy = { temperature: 0, maxTokens: 12 };
+const endless = { seed: 3, logitBias: { 0: -Infinity, 2: -Infinity } };
+const outcomes = {};
+
+/** Runs one check; an error is an outcome too. */
+async function tell(name, check) {
+  try {
+    outcomes[name] = await check();
+  } catch (error) {
+    const { name: kind, code, message } = error;
+    outcomes[name] = { kind, code, message, ours: error instanceof ModelError };
+  }
+}
+
+async function answerFrom(source, options) {
+  const calls = [];
+  const model = await load(source, { ...options, onProgress: (progress) => calls.push(progress) });
+  const { tokens } = await model.generate('to sit on', greedy).result();
+  await model.close();
+  const { threads, variant } = model.info;
+  return { tokens, threads, variant, first: calls[0].loaded, last: calls.at(-1).loaded };
+}
+
+await tell('support', support);
+const file = await (await fetch(MODEL)).blob();
+const bytes = new Uint8Array(await file.arrayBuffer());
+await tell('relative URL', () => answerFrom(MODEL));
+await tell('URL', () => answerFrom(new URL(MODEL, location.href)));
+await tell('threads', () => answerFrom(MODEL, { threads: 2 }));
+await tell('Blob', () => answerFrom(file));
+await tell('File', () => answerFrom(new File([file], 'model.gguf')));
+await tell('bytes', () => answerFrom(bytes));
+await tell('bytes are kept', () => bytes.length);
+await tell('stream', () => answerFrom(file.stream()));
+
+await tell('404', () => load('absent.gguf'));
+await tell('page', () => load('index.html'));
+await tell('text', () => load(new Blob(['Once upon a time'])));
+await tell('headers', () => load(file, { headers: {} }));
+await tell('no worker', () => load(MODEL, { assets: { worker: 'absent.js' } }));
+await tell('no wasm', () => load(MODEL, { assets: { wasm: 'absent' } }));
+await tell('assets', () => answerFrom(MODEL, { assets: { worker: '/dist/worker.js', thread: '/dist/thread.js', wasm: '/dist' } }));
+await tell('aborted', () => load(MODEL, { signal: AbortSignal.abort(new TypeError('enough')) }));
+
+const model = await load(MODEL);
+await tell('abort', async () => {
+  const controller = new AbortController();
+  let pieces = 0;
+  for await (const { tokens } of model.generate('to sit on', { ...endless, signal: controller.signal })) {
+    if ((pieces += tokens.length) === 10) controller.abort();
+  }
+});
+await tell('break', async () => {
+  const generation = model.generate('to sit on', endless);
+  for await (const { text } of generation) if (text) break;
+  return (await generation.result()).reason;
+});
+await tell('chat', async () => {
+  const chat = model.chat({ system: 'on' });
+  for (const text of ['sit', '<|im_end|>']) await chat.send(text, greedy).text();
+  return chat.messages.map(({ role }) => role).join();
+});
+await model.close();
+await tell('closed', () => model.tokenize('a'));
+
+document.querySelector('pre').textContent = JSON.stringify(outcomes);
+document.title = 'done';
