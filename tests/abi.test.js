@@ -5,43 +5,52 @@ import test from 'node:test';
 import { createEngine, createLoader, readHeader } from '../web/engine.js';
 import { ABI, Instance, PAGE_BYTES, TABLES, WINDOW_BYTES, createMemory, ptr } from '../web/instance.js';
 import { VARIANTS } from '../web/features.js';
-import { buildNamed, open } from './kit/engines.js';
 import { fakeModule } from './kit/fake-module.js';
 import { VALUE_TYPES, makeGguf, makeModel } from './kit/make-model.js';
 
-const source = (name) => readFileSync(new URL(`../src/${name}`, import.meta.url), 'utf8').replace(/\/\*.*?\*\//gs, '');
+const source = (name) =>
+  readFileSync(new URL(`../src/${name}`, import.meta.url), 'utf8').replace(/\/\*.*?\*\//gs, '');
 const LM_H = source('lm.h');
-const RELEASED = VARIANTS.map(buildNamed);
-const SIMD = buildNamed('simd');
-const bytesOf = ({ path }) => readFileSync(path);
+/** @param {string} module */
+const bytesOf = (module) => readFileSync(new URL(`../${module}.wasm`, import.meta.url));
+const SIMD = { variant: 'simd', wasm: () => bytesOf('dist/lm-simd') };
 
 /** Rows of a .def file: the arguments of its macro. */
-const rows = (name, macro) => [...source(name).matchAll(new RegExp(`^(?:${macro})\\((.*)\\)\\s*$`, 'gm'))].map(
-  ([, args]) => args.split(',').map((arg) => arg.trim().replace(/^"(.*)"$/, '$1')));
+const rows = (name, macro) =>
+  [...source(name).matchAll(new RegExp(`^(?:${macro})\\((.*)\\)\\s*$`, 'gm'))].map(([, args]) =>
+    args.split(',').map((arg) => arg.trim().replace(/^"(.*)"$/, '$1')),
+  );
 
 /** Values of an enum of lm.h, in order. */
-const enumRows = (name) => LM_H.match(new RegExp(`enum ${name} \\{([^}]*)\\}`))[1].split(',').map((row) => row.trim());
+const enumRows = (name) =>
+  LM_H.match(new RegExp(`enum ${name} \\{([^}]*)\\}`))[1]
+    .split(',')
+    .map((row) => row.trim());
 
-const instanceOf = (build) => new Instance(new WebAssembly.Module(bytesOf(build)), createMemory({ bytes: 0, maximum: 0, shared: false }));
+for (const variant of VARIANTS) {
+  const shared = variant.endsWith('-mt');
+  const bytes = bytesOf(`dist/lm-${variant}`);
+  const module = () => new WebAssembly.Module(bytes);
+  const skip = !WebAssembly.validate(bytes) && `${variant}: not valid in this Node`;
 
-for (const build of RELEASED) {
-  const shared = build.name.endsWith('-mt');
-  const module = () => new WebAssembly.Module(bytesOf(build));
-  const skip = !WebAssembly.validate(bytesOf(build)) && `${build.name}: not valid in this Node`;
-
-  test(`${build.name} imports a memory and nothing else`, { skip }, () => {
-    assert.deepEqual(WebAssembly.Module.imports(module()), [{ module: 'env', name: 'memory', kind: 'memory' }]);
+  test(`${variant} imports a memory and nothing else`, { skip }, () => {
+    assert.deepEqual(WebAssembly.Module.imports(module()), [
+      { module: 'env', name: 'memory', kind: 'memory' },
+    ]);
   });
 
-  test(`${build.name} exports what lm.h lists`, { skip }, () => {
-    const declared = [...LM_H.matchAll(/^LM_EXPORT [^(]*?(\w+)\(/gm)].map(([, name]) => ({ name, kind: 'function' }));
+  test(`${variant} exports what lm.h lists`, { skip }, () => {
+    const declared = [...LM_H.matchAll(/^LM_EXPORT [^(]*?(\w+)\(/gm)].map(([, name]) => ({
+      name,
+      kind: 'function',
+    }));
     assert.ok(declared.length > 20, 'lm.h was read');
     if (shared) declared.push({ name: '__stack_pointer', kind: 'global' });
     const sorted = (list) => list.map(({ kind, name }) => `${kind} ${name}`).sort();
     assert.deepEqual(sorted(WebAssembly.Module.exports(module())), sorted(declared));
   });
 
-  test(`${build.name} starts in the memory that JS gives it`, { skip }, () => {
+  test(`${variant} starts in the memory that JS gives it`, { skip }, () => {
     const memory = createMemory({ bytes: 0, maximum: 2 ** 28, shared });
     const instance = new Instance(module(), memory);
     assert.ok(instance.window + WINDOW_BYTES <= memory.buffer.byteLength);
@@ -52,60 +61,121 @@ for (const build of RELEASED) {
 test('constants of JS are those of lm.h', () => {
   assert.equal(ABI, Number(LM_H.match(/LM_ABI = (\d+)/)[1]));
   assert.equal(`1 << ${Math.log2(WINDOW_BYTES)}`, LM_H.match(/LM_IO_BYTES = ([^}]*?) }/)[1]);
-  assert.deepEqual(enumRows('lm_table').map((name) => name.replace(/^LM_/, '').toLowerCase()),
-    TABLES.map((name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)));
+  assert.deepEqual(
+    enumRows('lm_table').map((name) => name.replace(/^LM_/, '').toLowerCase()),
+    TABLES.map((name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)),
+  );
   assert.deepEqual(enumRows('lm_want'), ['LM_NONE', 'LM_LAST', 'LM_ALL']);
 });
 
 test('names are those of the .def files', () => {
-  const instance = instanceOf(SIMD);
+  const memory = createMemory({ bytes: 0, maximum: 0, shared: false });
+  const instance = new Instance(new WebAssembly.Module(SIMD.wasm()), memory);
   const errors = rows('error.def', 'LM_ERROR');
-  assert.deepEqual(errors.map(([, number]) => Number(number)), errors.map((_, i) => i + 1));
-  assert.deepEqual(instance.names('errors'), errors.map(([name]) => name));
-  assert.deepEqual(instance.names('infos'), rows('info.def', 'LM_INFO').map(([, name]) => name));
-  assert.deepEqual(instance.names('kvTypes'), rows('kv.def', 'KV_TYPE').map(([, name]) => name));
-  assert.deepEqual(instance.names('samplers'), rows('sample.def', 'SAMPLER').map(([, name]) => name));
-  assert.deepEqual(instance.names('quants'), rows('quant.def', 'QUANT|QUANT_NAMED').map(([name]) => name));
-  assert.deepEqual(instance.names('precisions'), enumRows('lm_precision').map((name) => name.slice(3).toLowerCase()));
-  assert.deepEqual(instance.names('archs'), rows('arch.def', 'ARCH').map(([name]) => name));
+  assert.deepEqual(
+    errors.map(([, number]) => Number(number)),
+    errors.map((_, i) => i + 1),
+  );
+  assert.deepEqual(
+    instance.names('errors'),
+    errors.map(([name]) => name),
+  );
+  assert.deepEqual(
+    instance.names('infos'),
+    rows('info.def', 'LM_INFO').map(([, name]) => name),
+  );
+  assert.deepEqual(
+    instance.names('kvTypes'),
+    rows('kv.def', 'KV_TYPE').map(([, name]) => name),
+  );
+  assert.deepEqual(
+    instance.names('samplers'),
+    rows('sample.def', 'SAMPLER').map(([, name]) => name),
+  );
+  assert.deepEqual(
+    instance.names('quants'),
+    rows('quant.def', 'QUANT|QUANT_NAMED').map(([name]) => name),
+  );
+  assert.deepEqual(
+    instance.names('precisions'),
+    enumRows('lm_precision').map((name) => name.slice(3).toLowerCase()),
+  );
+  assert.deepEqual(
+    instance.names('archs'),
+    rows('arch.def', 'ARCH').map(([name]) => name),
+  );
 });
 
 test('a module of another version is refused with both numbers', async () => {
   const wasm = () => fakeModule({ lm_abi: { result: 999 } });
-  await assert.rejects(createLoader({ variant: 'simd', wasm }), { name: 'ModelError', code: 'MISMATCH', message: new RegExp(`JS ${ABI}, wasm 999`) });
+  await assert.rejects(createLoader({ variant: 'simd', wasm }), {
+    name: 'ModelError',
+    code: 'MISMATCH',
+    message: new RegExp(`JS ${ABI}, wasm 999`),
+  });
 });
 
 test('files that are no engine are refused', async () => {
   const load = (wasm) => createLoader({ variant: 'simd', wasm: () => wasm });
   await assert.rejects(load(fakeModule({})), { code: 'MISMATCH', message: /wasm none/ });
-  await assert.rejects(load(new TextEncoder().encode('<!doctype html>')), { code: 'MISMATCH', message: /not valid/ });
-  await assert.rejects(load(new URL('lm-absent.wasm', import.meta.url)), { name: 'ModelError', message: /lm-absent\.wasm/ });
+  await assert.rejects(load(new TextEncoder().encode('<!doctype html>')), {
+    code: 'MISMATCH',
+    message: /not valid/,
+  });
+  await assert.rejects(load(new URL('lm-absent.wasm', import.meta.url)), {
+    name: 'ModelError',
+    message: /lm-absent\.wasm/,
+  });
 });
 
 test('addresses above 2 GiB are unsigned', () => {
   assert.equal(ptr(-1256092352), 3038874944);
   const module = fakeModule({ lm_abi: { result: ABI }, lm_open: {}, lm_io: { result: -1256092352 } });
-  assert.equal(new Instance(module, createMemory({ bytes: 0, maximum: 0, shared: false })).window, 3038874944);
+  assert.equal(
+    new Instance(module, createMemory({ bytes: 0, maximum: 0, shared: false })).window,
+    3038874944,
+  );
 });
 
 test('a trap ends an instance: everything after it is CRASHED', () => {
-  const module = fakeModule({ lm_abi: { result: ABI }, lm_open: {}, lm_io: { result: 0 }, lm_stop: { trap: true }, lm_seq: { result: 0 } });
+  const module = fakeModule({
+    lm_abi: { result: ABI },
+    lm_open: {},
+    lm_io: { result: 0 },
+    lm_stop: { trap: true },
+    lm_seq: { result: 0 },
+  });
   const instance = new Instance(module, createMemory({ bytes: 0, maximum: 0, shared: false }));
   assert.equal(instance.check('lm_seq'), 0);
   assert.equal(instance.crashed, false);
   for (const name of ['lm_stop', 'lm_seq', 'lm_stop']) {
-    assert.throws(() => instance.check(name), (error) => {
-      assert.equal(error.code, 'CRASHED');
-      assert.ok(error.cause instanceof WebAssembly.RuntimeError);
-      return true;
-    });
+    assert.throws(
+      () => instance.check(name),
+      (error) => {
+        assert.equal(error.code, 'CRASHED');
+        assert.ok(error.cause instanceof WebAssembly.RuntimeError);
+        return true;
+      },
+    );
   }
   assert.equal(instance.crashed, true);
 });
 
 test('every metadata type arrives as the JS value it is', async () => {
-  const scalars = { u8: 200, i8: -100, u16: 60000, i16: -30000, u32: 4e9, i32: -2e9, f32: 0.5, bool: true, string: 'é\u{1f600}\ufeff',
-    u64: 2 ** 53 - 1, i64: -(2 ** 53) + 1, f64: 1e300 };
+  const scalars = {
+    u8: 200,
+    i8: -100,
+    u16: 60000,
+    i16: -30000,
+    u32: 4e9,
+    i32: -2e9,
+    f32: 0.5,
+    bool: true,
+    string: 'é\u{1f600}\ufeff',
+    u64: 2 ** 53 - 1,
+    i64: -(2 ** 53) + 1,
+    f64: 1e300,
+  };
   const meta = { 'general.architecture': ['string', 'none'] };
   for (const [type, value] of Object.entries(scalars)) {
     meta[`scalar.${type}`] = [type, value];
@@ -118,8 +188,10 @@ test('every metadata type arrives as the JS value it is', async () => {
   meta.long = ['string', 'x'.repeat(20000)];
   const file = makeGguf({ meta });
   for (const chunk of [1, 7, file.length]) {
-    const pieces = Array.from({ length: Math.ceil(file.length / chunk) }, (_, i) => file.subarray(i * chunk, (i + 1) * chunk));
-    const header = await readHeader(pieces, { variant: 'simd', wasm: () => bytesOf(SIMD) });
+    const pieces = Array.from({ length: Math.ceil(file.length / chunk) }, (_, i) =>
+      file.subarray(i * chunk, (i + 1) * chunk),
+    );
+    const header = await readHeader(pieces, SIMD);
     assert.deepEqual(header.keys(), Object.keys(meta));
     for (const [type, value] of Object.entries(scalars)) {
       assert.equal(header.meta(`scalar.${type}`), value);
@@ -137,19 +209,32 @@ test('every metadata type arrives as the JS value it is', async () => {
   }
 });
 
-test('the tensor list is the file\'s', async () => {
-  const tensors = [{ name: 'a', dims: [3], type: 'F32' }, { name: 'b.ü', dims: [32, 2, 5], type: 'Q4_1' }, { name: 'c', dims: [2, 1, 1, 7], type: 'F16' }];
+test("the tensor list is the file's", async () => {
+  const tensors = [
+    { name: 'a', dims: [3], type: 'F32' },
+    { name: 'b.ü', dims: [32, 2, 5], type: 'Q4_1' },
+    { name: 'c', dims: [2, 1, 1, 7], type: 'F16' },
+  ];
   const file = makeGguf({ meta: { 'general.architecture': ['string', 'none'] }, tensors, alignment: 64 });
-  const header = await readHeader(file, { variant: 'simd', wasm: () => bytesOf(SIMD) });
+  const header = await readHeader(file, SIMD);
   const listed = header.tensors();
-  assert.deepEqual(listed.map(({ name, dims, type }) => ({ name, dims, type })), tensors);
-  assert.deepEqual(listed.map(({ bytes }) => bytes), [12, 200, 28]);
-  assert.deepEqual(listed.map(({ offset }) => offset - listed[0].offset), [0, 64, 320]);
+  assert.deepEqual(
+    listed.map(({ name, dims, type }) => ({ name, dims, type })),
+    tensors,
+  );
+  assert.deepEqual(
+    listed.map(({ bytes }) => bytes),
+    [12, 200, 28],
+  );
+  assert.deepEqual(
+    listed.map(({ offset }) => offset - listed[0].offset),
+    [0, 64, 320],
+  );
   assert.equal(listed[2].offset + 28, file.length);
 });
 
 test('an error has its code and a sentence that names what is wrong', async () => {
-  const engine = await open(SIMD, makeModel(), { contextLength: 256 });
+  const engine = await createEngine(makeModel(), { ...SIMD, contextLength: 256 });
   const seq = engine.seq();
   const { nVocab, maxBatch } = engine.info;
   const code = (expected, message) => ({ name: 'ModelError', code: expected, message });
@@ -159,12 +244,18 @@ test('an error has its code and a sentence that names what is wrong', async () =
   assert.throws(() => engine.eval({ tokens: [0.5], seq }), RangeError);
   assert.throws(() => engine.eval({ tokens: [1], seq: 9 }), code('SEQ', /9/));
   assert.throws(() => engine.eval([]), code('ARGUMENT', /./));
-  assert.throws(() => engine.eval({ tokens: Array(maxBatch + 1).fill(1), seq }), code('ARGUMENT', new RegExp(`${maxBatch}`)));
+  assert.throws(
+    () => engine.eval({ tokens: Array(maxBatch + 1).fill(1), seq }),
+    code('ARGUMENT', new RegExp(`${maxBatch}`)),
+  );
   for (let i = 0; i < 256; i += 64) engine.eval({ tokens: Array(64).fill(1), seq });
   assert.throws(() => engine.eval({ tokens: [1], seq }), code('CONTEXT', /256/));
   assert.equal(engine.pos(seq), 256, 'nothing has changed');
   assert.throws(() => engine.setSampler(seq, { topP: 2 }), code('ARGUMENT', /top_p.*2/));
-  assert.throws(() => engine.setSampler(seq, { topp: 1 }), (error) => error instanceof TypeError && /did you mean 'topP'/.test(error.message));
+  assert.throws(
+    () => engine.setSampler(seq, { topp: 1 }),
+    (error) => error instanceof TypeError && /did you mean 'topP'/.test(error.message),
+  );
   assert.throws(() => engine.eval({ tokens: [1], seq }, 'some'), RangeError);
   assert.throws(() => engine.logits(5), RangeError);
   assert.throws(() => engine.seed(seq, 1.5), RangeError);
@@ -177,7 +268,7 @@ test('an error has its code and a sentence that names what is wrong', async () =
 });
 
 test('views follow the memory as it grows', async () => {
-  const engine = await open(buildNamed('grow'), makeModel(), { contextLength: 512 });
+  const engine = await createEngine(makeModel(), { variant: 'simd', wasm: () => bytesOf('build/lm-grow') });
   const tokens = Array.from({ length: 300 }, (_, i) => (i * 37) % 320);
   const [one, other] = [engine.seq(), engine.seq()];
   const before = engine.memory().wasm;
@@ -194,7 +285,10 @@ test('views follow the memory as it grows', async () => {
 });
 
 test('engines do not share anything', async () => {
-  const [a, b] = await Promise.all([createEngine(makeModel({ seed: 1 }), { variant: 'simd' }), createEngine(makeModel({ seed: 2 }), { variant: 'simd' })]);
+  const [a, b] = await Promise.all([
+    createEngine(makeModel({ seed: 1 }), { variant: 'simd' }),
+    createEngine(makeModel({ seed: 2 }), { variant: 'simd' }),
+  ]);
   const run = (engine) => {
     const seq = engine.seq();
     engine.eval({ tokens: [5, 6, 7], seq });

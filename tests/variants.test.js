@@ -4,11 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { freemem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import test from 'node:test';
 import { createEngine, createLoader, runnable, support } from '../web/engine.js';
 import { VARIANTS, chooseVariant, runnable as runnableOn } from '../web/features.js';
-import { PAGE_BYTES, createMemory } from '../web/instance.js';
+import { PAGE_BYTES, WINDOW_BYTES, createMemory } from '../web/instance.js';
 import { chooseThreads } from '../web/threads.js';
 import { BUILDS, open, tellMissing } from './kit/engines.js';
 import { makeModel } from './kit/make-model.js';
@@ -64,15 +65,30 @@ test('the best variant that runs, or the one asked for', () => {
   assert.equal(chooseVariant(undefined, 1, all), 'relaxed');
   assert.equal(chooseVariant(undefined, 4, { ...all, relaxed: false }), 'simd-mt');
   assert.equal(chooseVariant('simd', 1, all), 'simd');
-  assert.throws(() => chooseVariant('relaxed', 1, { ...all, relaxed: false }), { code: 'UNSUPPORTED', message: /relaxed SIMD/ });
-  assert.throws(() => chooseVariant('simd-mt', 2, { ...all, threads: false }), { code: 'UNSUPPORTED', message: /shared memory/ });
-  assert.throws(() => chooseVariant(undefined, 1, { ...all, simd: false }), { code: 'UNSUPPORTED', message: /SIMD/ });
-  assert.throws(() => chooseVariant('relax', 1, all), (error) => error instanceof RangeError && /did you mean 'relaxed'/.test(error.message));
+  assert.throws(() => chooseVariant('relaxed', 1, { ...all, relaxed: false }), {
+    code: 'UNSUPPORTED',
+    message: /relaxed SIMD/,
+  });
+  assert.throws(() => chooseVariant('simd-mt', 2, { ...all, threads: false }), {
+    code: 'UNSUPPORTED',
+    message: /shared memory/,
+  });
+  assert.throws(() => chooseVariant(undefined, 1, { ...all, simd: false }), {
+    code: 'UNSUPPORTED',
+    message: /SIMD/,
+  });
+  assert.throws(
+    () => chooseVariant('relax', 1, all),
+    (error) => error instanceof RangeError && /did you mean 'relaxed'/.test(error.message),
+  );
 });
 
 test('threads: half of the cores, bounded, never silently less than asked', () => {
   const choose = (asked, cores) => chooseThreads({ asked, cores, supported: true });
-  assert.deepEqual([1, 2, 3, 8, 16, 32].map((cores) => choose(undefined, cores).threads), [1, 1, 1, 4, 8, 8]);
+  assert.deepEqual(
+    [1, 2, 3, 8, 16, 32].map((cores) => choose(undefined, cores).threads),
+    [1, 1, 1, 4, 8, 8],
+  );
   assert.match(choose(undefined, 2).reason, /half of 2/);
   assert.equal(choose(undefined, 8).reason, null);
   for (const cores of [1, 2, 32]) {
@@ -83,7 +99,10 @@ test('threads: half of the cores, bounded, never silently less than asked', () =
       if (reason) assert.match(reason, new RegExp(`\\b${asked}\\b`));
     }
   }
-  assert.deepEqual(chooseThreads({ asked: 4, supported: false, unsupported: 'no isolation' }), { threads: 1, reason: 'no isolation' });
+  assert.deepEqual(chooseThreads({ asked: 4, supported: false, unsupported: 'no isolation' }), {
+    threads: 1,
+    reason: 'no isolation',
+  });
   assert.deepEqual(chooseThreads({ asked: 1, supported: false }), { threads: 1, reason: null });
   assert.ok(chooseThreads({ supported: true }).threads >= 1, 'this machine');
   for (const asked of [-1, 1.5, NaN, '2']) assert.throws(() => choose(asked, 4), RangeError);
@@ -106,9 +125,16 @@ test('a variant that cannot do what is asked is an error', async () => {
 });
 
 test('wrong options are told before anything is read', async () => {
-  for (const contextLength of [0, -1, 1.5, 2 ** 31, NaN]) await assert.rejects(createLoader({ contextLength }), RangeError);
-  await assert.rejects(createEngine(MODEL, { kvType: 'f8' }), { name: 'RangeError', message: /kvType.*f8.*f16/ });
-  await assert.rejects(createEngine(MODEL, { precision: 'low' }), { name: 'RangeError', message: /precision.*low.*fast.*high/ });
+  for (const contextLength of [0, -1, 1.5, 2 ** 31, NaN])
+    await assert.rejects(createLoader({ contextLength }), RangeError);
+  await assert.rejects(createEngine(MODEL, { kvType: 'f8' }), {
+    name: 'RangeError',
+    message: /kvType.*f8.*f16/,
+  });
+  await assert.rejects(createEngine(MODEL, { precision: 'low' }), {
+    name: 'RangeError',
+    message: /precision.*low.*fast.*high/,
+  });
 });
 
 /** Runs with a WebAssembly.Memory that refuses some. */
@@ -131,27 +157,60 @@ async function refusing(refuse, work) {
 
 test('a maximum that the device refuses is halved', async () => {
   const small = 2 ** 28 / PAGE_BYTES;
-  const { result, asked } = await refusing(({ maximum }) => maximum > small, () => createMemory({ bytes: 2 ** 24, maximum: 2 ** 32, shared: true }));
+  const { result, asked } = await refusing(
+    ({ maximum }) => maximum > small,
+    () => createMemory({ bytes: 2 ** 24, maximum: 2 ** 32, shared: true }),
+  );
   assert.equal(result.buffer.byteLength, 2 ** 24);
-  assert.deepEqual(asked.map(({ maximum }) => maximum), [65536, 32768, 16384, 8192, 4096]);
-  const tight = await refusing(({ maximum }) => maximum > 300, () => createMemory({ bytes: 300 * PAGE_BYTES, maximum: 2 ** 32, shared: false }));
+  assert.deepEqual(
+    asked.map(({ maximum }) => maximum),
+    [65536, 32768, 16384, 8192, 4096],
+  );
+  const tight = await refusing(
+    ({ maximum }) => maximum > 300,
+    () => createMemory({ bytes: 300 * PAGE_BYTES, maximum: 2 ** 32, shared: false }),
+  );
   assert.equal(tight.asked.at(-1).maximum, 300, 'the last try is what is needed at once');
-  await assert.rejects(refusing(() => true, () => createMemory({ bytes: 2 ** 26, maximum: 2 ** 32, shared: false })), { code: 'MEMORY', message: /64 MiB/ });
+  await assert.rejects(
+    refusing(
+      () => true,
+      () => createMemory({ bytes: 2 ** 26, maximum: 2 ** 32, shared: false }),
+    ),
+    { code: 'MEMORY', message: /64 MiB/ },
+  );
 });
 
 test('refused shared memory means one thread, and why', { skip: !HERE.threads }, async () => {
-  const { result: engine } = await refusing(({ shared }) => shared, () => createEngine(MODEL, { threads: 2 }));
+  const { result: engine } = await refusing(
+    ({ shared }) => shared,
+    () => createEngine(MODEL, { threads: 2 }),
+  );
   assert.equal(engine.info.threads, 1);
   assert.equal(engine.info.variant.endsWith('-mt'), false);
   assert.match(engine.info.threadsReason, /refuses.*shared memory/);
   assert.equal(story(engine).ids.length, 29);
-  await assert.rejects(refusing(({ shared }) => shared, () => createEngine(MODEL, { variant: 'simd-mt', threads: 2 })), { code: 'MEMORY' });
+  await assert.rejects(
+    refusing(
+      ({ shared }) => shared,
+      () => createEngine(MODEL, { variant: 'simd-mt', threads: 2 }),
+    ),
+    { code: 'MEMORY' },
+  );
 });
 
 test('too little memory for the model is an error with the number', async () => {
-  const { result: bytes } = await refusing(() => false, () => createEngine(MODEL, { threads: 1 }).then((engine) => engine.info.bytesNow));
+  const { result: bytes } = await refusing(
+    () => false,
+    () => createEngine(MODEL, { threads: 1 }).then((engine) => engine.info.bytesNow),
+  );
   const pages = Math.ceil(bytes / PAGE_BYTES);
-  await assert.rejects(refusing(({ initial }) => initial >= pages, () => createEngine(MODEL, { threads: 1 })), { code: 'MEMORY', message: /MiB/ });
+  await assert.rejects(
+    refusing(
+      ({ initial }) => initial >= pages,
+      () => createEngine(MODEL, { threads: 1 }),
+    ),
+    { code: 'MEMORY', message: /MiB/ },
+  );
   assert.equal((await createEngine(MODEL, { threads: 1 })).info.threads, 1, 'the next call works');
 });
 
@@ -172,19 +231,57 @@ test('workers that fail or never answer mean one thread, and why', { skip: !HERE
   }
 });
 
-test('a worker that traps ends the engine instead of hanging it', { skip: !HERE.threads, timeout: 20000 }, async () => {
-  const thread = script(`
+test(
+  'a worker that traps ends the engine instead of hanging it',
+  { skip: !HERE.threads, timeout: 20000 },
+  async () => {
+    const thread = script(`
     import { parentPort } from 'node:worker_threads';
     parentPort.once('message', ({ module, memory }) => {
       const { exports } = new WebAssembly.Instance(module, { env: { memory } });
       parentPort.postMessage('ready');
       exports.lm_fail();
     });`);
-  const engine = await createEngine(MODEL, { threads: 2, thread });
+    const engine = await createEngine(MODEL, { threads: 2, thread });
+    const seq = engine.seq();
+    assert.throws(() => engine.eval({ tokens: [1], seq }), { code: 'CRASHED' });
+    assert.throws(() => engine.seq(), { code: 'CRASHED' });
+    await engine.close();
+  },
+);
+
+/* The embedding alone passes 2 GiB: all else lies above. Its first row is 1, the others 0; the layer is 0, so
+ * that the residual stays 1; the last norm is 1. The logit of the first token is then the width. */
+test('memory above 2 GiB', { skip: freemem() < 4e9 && 'less than 4 GB of memory are free' }, async () => {
+  const [dModel, nVocab] = [4096, 2 ** 17 + 64];
+  const shape = { nLayers: 1, dModel, nHeads: 32, nKvHeads: 1, dFf: 32, nVocab, tied: true };
+  const loader = await createLoader({ variant: 'simd', contextLength: 256 });
+  loader.push(makeModel({ ...shape, headerOnly: true }));
+  const { fileBytes } = loader.bind();
+  const tensors = loader.tensors();
+  const ones = [
+    tensors[0].offset,
+    /** @type {any} */ (tensors.find(({ name }) => name === 'output_norm.weight')).offset,
+  ];
+  await loader.allocate();
+  const chunk = new Float32Array(WINDOW_BYTES / 4);
+  const row = chunk.subarray(0, dModel).byteLength;
+  for (let at = loader.info.headerBytes; at < fileBytes;) {
+    const isOne = ones.includes(at);
+    chunk.fill(isOne ? 1 : 0, 0, dModel);
+    const next = isOne ? at + row : Math.min(at + WINDOW_BYTES, fileBytes, ...ones.filter((one) => one > at));
+    loader.push(new Uint8Array(chunk.buffer, 0, next - at));
+    at = next;
+  }
+  const engine = loader.finish();
   const seq = engine.seq();
-  assert.throws(() => engine.eval({ tokens: [1], seq }), { code: 'CRASHED' });
-  assert.throws(() => engine.seq(), { code: 'CRASHED' });
-  await engine.close();
+  engine.eval({ tokens: [0], seq });
+  const logits = engine.logitsView();
+  assert.ok(logits.byteOffset > 2 ** 31, `${logits.byteOffset}`);
+  assert.ok(Math.abs(logits[0] - dModel) < 0.1, `${logits[0]}`);
+  assert.ok(logits.subarray(1).every((logit) => logit === 0));
+  engine.setSampler(seq, { temperature: 0 });
+  assert.equal(engine.sample(seq), 0);
 });
 
 test('close ends the workers, twice is as good as once', { skip: !HERE.threads }, async () => {
@@ -199,7 +296,9 @@ test('close ends the workers, twice is as good as once', { skip: !HERE.threads }
 /** Runs a module in a Node of its own, which is killed if it does not end. */
 function node(text) {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ['--input-type=module', '-e', text], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, ['--input-type=module', '-e', text], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     let output = '';
     child.stdout.on('data', (chunk) => (output += chunk));
     child.stderr.on('data', (chunk) => (output += chunk));
@@ -212,14 +311,19 @@ function node(text) {
   });
 }
 
-for (const [how, end] of [['closed', 'await engine.close();'], ['left open', ''], ['dropped while loading', 'loader.close();']]) {
+for (const [how, end] of [
+  ['closed', 'await engine.close();'],
+  ['left open', ''],
+  ['dropped while loading', 'loader.close();'],
+]) {
   test(`a process ends by itself, engine ${how}`, { skip: !HERE.threads }, async () => {
-    const text = how === 'dropped while loading'
-      ? `const loader = await createLoader({ threads: 2 });
+    const text =
+      how === 'dropped while loading'
+        ? `const loader = await createLoader({ threads: 2 });
          const taken = loader.push(model);
          await loader.allocate();
          loader.push(model.subarray(taken, taken + 100));`
-      : `const engine = await createEngine(model, { threads: 2 });
+        : `const engine = await createEngine(model, { threads: 2 });
          const seq = engine.seq();
          engine.eval({ tokens: [1, 2, 3], seq });`;
     const { code, signal, output } = await node(`

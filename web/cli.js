@@ -8,39 +8,64 @@ import { COMMON, UsageError, parse, usage } from './cli/options.js';
 import { ModelError } from './errors.js';
 import { suggest } from './suggest.js';
 
-const SAMPLING = ['max-tokens', 'temperature', 'top-k', 'top-p', 'min-p', 'repeat-penalty', 'repeat-last-n',
-  'frequency-penalty', 'presence-penalty', 'seed', 'stop'];
+const SAMPLING = [
+  'max-tokens',
+  'temperature',
+  'top-k',
+  'top-p',
+  'min-p',
+  'repeat-penalty',
+  'repeat-last-n',
+  'frequency-penalty',
+  'presence-penalty',
+  'seed',
+  'stop',
+];
 
 /** What a command needs is loaded when it is called.
  * @type {Record<string, import('./cli/options.js').Command>} */
 const COMMANDS = {
   run: {
     code: async () => (await import('./cli/generate.js')).run,
-    model: 'MODEL', options: ['prompt', ...SAMPLING, ...COMMON], about: 'continue a text',
+    model: 'MODEL',
+    options: ['prompt', ...SAMPLING, ...COMMON],
+    about: 'continue a text',
   },
   chat: {
     code: async () => (await import('./cli/generate.js')).chat,
-    model: 'MODEL', options: ['system', 'message', ...SAMPLING, ...COMMON], about: "a conversation, through the model's template",
+    model: 'MODEL',
+    options: ['system', 'message', ...SAMPLING, ...COMMON],
+    about: "a conversation, through the model's template",
   },
   info: {
     code: async () => (await import('./cli/inspect.js')).info,
-    model: '[MODEL]', options: ['variants', ...COMMON], about: "what a file's header says",
+    model: '[MODEL]',
+    options: ['variants', ...COMMON],
+    about: "what a file's header says",
   },
   tokenize: {
     code: async () => (await import('./cli/inspect.js')).tokenize,
-    model: 'MODEL', options: ['special', 'json'], about: 'token ids of a text, or of a JSON list of texts, on stdin',
+    model: 'MODEL',
+    options: ['special', 'json'],
+    about: 'token ids of a text, or of a JSON list of texts, on stdin',
   },
   render: {
     code: async () => (await import('./cli/render.js')).render,
-    model: '[MODEL]', options: ['template', 'cases', 'now'], about: 'a chat template on the cases of a file',
+    model: '[MODEL]',
+    options: ['template', 'cases', 'now'],
+    about: 'a chat template on the cases of a file',
   },
   logits: {
     code: async () => (await import('./cli/measure.js')).logits,
-    model: 'MODEL', options: ['cases', 'greedy', ...COMMON], about: 'logits at positions of token lists',
+    model: 'MODEL',
+    options: ['cases', 'greedy', ...COMMON],
+    about: 'logits at positions of token lists',
   },
   bench: {
     code: async () => (await import('./cli/measure.js')).bench,
-    model: 'MODEL', options: ['prompt', 'predict', 'depth', 'repeat', ...COMMON], about: 'speed and memory',
+    model: 'MODEL',
+    options: ['prompt', 'predict', 'depth', 'repeat', ...COMMON],
+    about: 'speed and memory',
   },
 };
 
@@ -64,8 +89,10 @@ async function main(args) {
 
 /** @param {unknown} error */
 function fail(error) {
-  const wrongUsage = error instanceof UsageError || error instanceof RangeError
-    || (error instanceof ModelError && error.code === 'ARGUMENT');
+  const wrongUsage =
+    error instanceof UsageError ||
+    error instanceof RangeError ||
+    (error instanceof ModelError && error.code === 'ARGUMENT');
   const sentence = error instanceof Error ? error.message : String(error);
   process.stderr.write(`tabllama: ${sentence.replace(/\s*\n\s*/g, ' ')}\n`);
   process.exit(wrongUsage ? 2 : 1);

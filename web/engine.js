@@ -24,8 +24,11 @@ export { runnable, support } from './features.js';
 /** @typedef {import('./loader.js').Loader} Loader */
 /** @typedef {import('./loader.js').EngineInfo} EngineInfo */
 /** @typedef {import('./loader.js').EngineOptions & Partial<import('./loader.js').Assets>} EngineOptions */
-/** @typedef {string | URL | Blob | BufferSource | ReadableStream | Iterable<Uint8Array> | AsyncIterable<Uint8Array>} Source
- *   a URL, in Node a path; or the bytes, or chunks of them */
+/**
+ * A URL, in Node a path; or the bytes, or chunks of them.
+ * @typedef {string | URL | Blob | BufferSource | ReadableStream | Iterable<Uint8Array>
+ *   | AsyncIterable<Uint8Array>} Source
+ */
 
 /** One literal each, for bundlers.
  * @type {Record<string, () => URL>} */
@@ -41,7 +44,8 @@ const MODULES = {
  * @param {EngineOptions} [options]
  */
 export function createLoader(options = {}) {
-  const { wasm = (variant) => MODULES[variant](), thread = new URL('./thread.js', import.meta.url) } = options;
+  const { wasm = (variant) => MODULES[variant](), thread = new URL('./thread.js', import.meta.url) } =
+    options;
   return loading.createLoader({ ...options, wasm, thread });
 }
 
@@ -52,7 +56,11 @@ export function createLoader(options = {}) {
  */
 async function open(source, signal) {
   const isBytes = ArrayBuffer.isView(source) || source instanceof ReadableStream;
-  if (typeof source === 'object' && !isBytes && (Symbol.iterator in source || Symbol.asyncIterator in source)) {
+  if (
+    typeof source === 'object' &&
+    !isBytes &&
+    (Symbol.iterator in source || Symbol.asyncIterator in source)
+  ) {
     return { chunks: source, exact: false };
   }
   const { origin, reader } = describe(source);

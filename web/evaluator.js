@@ -156,9 +156,11 @@ export class Engine {
    * @param {number} seq
    * @param {number | bigint} value  an integer, 0 .. 2^64 - 1 */
   seed(seq, value) {
-    if (typeof value === 'number' && !Number.isSafeInteger(value)) throw new RangeError(`seed is ${value}, must be an integer`);
+    if (typeof value === 'number' && !Number.isSafeInteger(value))
+      throw new RangeError(`seed is ${value}, must be an integer`);
     const bits = BigInt(value);
-    if (bits !== BigInt.asUintN(64, bits)) throw new RangeError(`seed is ${value}, must be from 0 to 2^64 - 1`);
+    if (bits !== BigInt.asUintN(64, bits))
+      throw new RangeError(`seed is ${value}, must be from 0 to 2^64 - 1`);
     this.#instance.check('lm_seed', int32(seq, 'seq'), Number(bits & 0xffffffffn), Number(bits >> 32n));
   }
 
@@ -174,7 +176,8 @@ export class Engine {
       view.setInt32(8 * i, int32(Number(id), 'token'), true);
       view.setFloat32(8 * i + 4, value, true);
     });
-    if (view.byteLength > WINDOW_BYTES) throw new ModelError('ARGUMENT', `${pairs.length} biases are too many`);
+    if (view.byteLength > WINDOW_BYTES)
+      throw new ModelError('ARGUMENT', `${pairs.length} biases are too many`);
     this.#instance.view(Uint8Array, this.#instance.window, view.byteLength).set(new Uint8Array(view.buffer));
     this.#instance.check('lm_bias', int32(seq, 'seq'), pairs.length);
   }
@@ -192,7 +195,8 @@ export class Engine {
     return this.#instance.check('lm_sample', int32(seq, 'seq'), int32(i, 'row'), ids.length);
   }
 
-  /** Bytes now: of the whole wasm memory, of weights, of the cache as taken and as held by sequences, of work space. */
+  /** Bytes now: of the whole wasm memory, of weights, of the cache as taken and as held by sequences, of
+   * work space. */
   memory() {
     const info = (/** @type {string} */ name) => this.#instance.info(name);
     return {

@@ -23,7 +23,9 @@ const SIMD = [...V128_FUNCTION, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
 const RELAXED = [...V128_FUNCTION, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 146, 2, 11];
 
 /** (memory 1 1 shared) (drop (i32.atomic.load (i32.const 0))) */
-const ATOMICS = [1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 5, 4, 1, 3, 1, 1, 10, 11, 1, 9, 0, 65, 0, 254, 16, 2, 0, 26, 11];
+const ATOMICS = [
+  1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 5, 4, 1, 3, 1, 1, 10, 11, 1, 9, 0, 65, 0, 254, 16, 2, 0, 26, 11,
+];
 
 /** (export "f") (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
  *   (i8x16.splat 1) (i8x16.splat 2) (i32x4.splat 3))) = 4 * 2 + 3 */
@@ -107,9 +109,12 @@ export const runnable = (features = support()) => VARIANTS.filter((name) => !obs
 export function chooseVariant(asked, threads, features = support()) {
   const variant = asked ?? (features.relaxed ? 'relaxed' : 'simd') + (threads > 1 ? '-mt' : '');
   if (!VARIANTS.includes(variant)) {
-    throw new RangeError(`unknown variant '${variant}'${suggest(variant, VARIANTS)}; there are ${VARIANTS.join(', ')}`);
+    throw new RangeError(
+      `unknown variant '${variant}'${suggest(variant, VARIANTS)}; there are ${VARIANTS.join(', ')}`,
+    );
   }
   const lacking = obstacle(variant, features);
-  if (lacking) throw new ModelError('UNSUPPORTED', `variant '${variant}' can't run here: ${lacking} is missing`);
+  if (lacking)
+    throw new ModelError('UNSUPPORTED', `variant '${variant}' can't run here: ${lacking} is missing`);
   return variant;
 }

@@ -42,7 +42,9 @@ export function createMemory({ bytes, maximum, shared }) {
     } catch (cause) {
       if (most <= initial) {
         const mib = Math.ceil((initial * PAGE_BYTES) / 2 ** 20);
-        throw new ModelError('MEMORY', `this device refuses ${mib} MiB of ${shared ? 'shared ' : ''}memory`, { cause });
+        throw new ModelError('MEMORY', `this device refuses ${mib} MiB of ${shared ? 'shared ' : ''}memory`, {
+          cause,
+        });
       }
       most = Math.max(initial, Math.floor(most / 2));
     }
@@ -70,7 +72,10 @@ export class Instance {
     }
     const abi = this.#exports.lm_abi?.();
     if (abi !== ABI) {
-      throw new ModelError('MISMATCH', `engine files do not match (JS ${ABI}, wasm ${abi ?? 'none'}): reload all of them`);
+      throw new ModelError(
+        'MISMATCH',
+        `engine files do not match (JS ${ABI}, wasm ${abi ?? 'none'}): reload all of them`,
+      );
     }
     this.call('lm_open');
     this.window = ptr(this.call('lm_io'));
@@ -137,7 +142,8 @@ export class Instance {
     let names = this.#names.get(table);
     if (!names) {
       names = [];
-      for (let at; (at = ptr(this.call('lm_name', TABLES.indexOf(table), names.length))); ) names.push(this.#string(at));
+      for (let at; (at = ptr(this.call('lm_name', TABLES.indexOf(table), names.length)));)
+        names.push(this.#string(at));
       this.#names.set(table, names);
     }
     return names;
@@ -178,7 +184,9 @@ export class Instance {
   /** All of lm_info, names in camelCase.
    * @returns {Record<string, number>} */
   infos() {
-    return Object.fromEntries(this.names('infos').map((name, i) => [camelCase(name), this.call('lm_info', i)]));
+    return Object.fromEntries(
+      this.names('infos').map((name, i) => [camelCase(name), this.call('lm_info', i)]),
+    );
   }
 
   /**
@@ -221,7 +229,13 @@ export class Instance {
       const fields = this.view(DataView, ptr(this.call('lm_tensor', i)), 72);
       const u64 = (/** @type {number} */ at) => Number(fields.getBigUint64(at, true));
       const dims = [24, 32, 40, 48].slice(0, fields.getUint32(20, true)).map(u64);
-      return { name: this.#text(u64(0), u64(8)), type: types[fields.getUint32(16, true)], dims, offset: u64(56), bytes: u64(64) };
+      return {
+        name: this.#text(u64(0), u64(8)),
+        type: types[fields.getUint32(16, true)],
+        dims,
+        offset: u64(56),
+        bytes: u64(64),
+      };
     });
   }
 

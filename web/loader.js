@@ -59,7 +59,11 @@ async function readAsset(address) {
     return await response.arrayBuffer();
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    throw new ModelError('NETWORK', `the engine's file ${url.pathname.split('/').pop()} can't be fetched: ${why}`, { cause });
+    throw new ModelError(
+      'NETWORK',
+      `the engine's file ${url.pathname.split('/').pop()} can't be fetched: ${why}`,
+      { cause },
+    );
   }
 }
 
@@ -68,7 +72,7 @@ async function readWholeFile(path) {
   const file = await openFile(path, WINDOW_BYTES);
   const parts = [];
   try {
-    for (let chunk; (chunk = await file.read()).length; ) parts.push(chunk.slice());
+    for (let chunk; (chunk = await file.read()).length;) parts.push(chunk.slice());
   } finally {
     await file.close();
   }
@@ -85,7 +89,11 @@ async function compile(source) {
   try {
     return await WebAssembly.compile(bytes);
   } catch (cause) {
-    throw new ModelError('MISMATCH', `the engine's wasm file is not valid: ${/** @type {Error} */ (cause).message}`, { cause });
+    throw new ModelError(
+      'MISMATCH',
+      `the engine's wasm file is not valid: ${/** @type {Error} */ (cause).message}`,
+      { cause },
+    );
   }
 }
 
@@ -99,10 +107,13 @@ const mayWait = () => onNode() || typeof document === 'undefined';
 function threadsFor({ threads, variant }) {
   const features = support();
   if (variant !== undefined && !variant.endsWith('-mt')) {
-    if (threads !== undefined && threads > 1) throw new RangeError(`variant '${variant}' has one thread, not ${threads}`);
+    if (threads !== undefined && threads > 1)
+      throw new RangeError(`variant '${variant}' has one thread, not ${threads}`);
     return { threads: 1, reason: threads === 1 ? null : `variant '${variant}' has one thread` };
   }
-  const unsupported = features.threads ? "a page's main thread may not wait for others" : features.reasons.at(-1);
+  const unsupported = features.threads
+    ? "a page's main thread may not wait for others"
+    : features.reasons.at(-1);
   return chooseThreads({ asked: threads, supported: features.threads && mayWait(), unsupported });
 }
 
@@ -185,7 +196,8 @@ export class Loader {
    */
   async #fallBack(error) {
     const asked = this.#options.variant !== undefined;
-    const curable = error instanceof ModelError && (error.code === 'THREADS' || (error.code === 'MEMORY' && !asked));
+    const curable =
+      error instanceof ModelError && (error.code === 'THREADS' || (error.code === 'MEMORY' && !asked));
     if (!curable || !this.#variant.endsWith('-mt')) throw error;
     this.#choice = { threads: 1, reason: error.message };
     if (asked) return;
@@ -226,7 +238,8 @@ export class Loader {
   bind() {
     if (this.state === 'header') throw new ModelError('STATE', 'the header is not whole');
     if (!this.#bound) {
-      const small = this.tensors().reduce((sum, { dims }) => sum + dims.reduce((a, b) => a * b, 1), 0) < SMALL_MODEL;
+      const small =
+        this.tensors().reduce((sum, { dims }) => sum + dims.reduce((a, b) => a * b, 1), 0) < SMALL_MODEL;
       this.#precision = this.#options.precision ?? (small ? 'high' : 'fast');
       if (this.fileBytes !== undefined) this.#instance.check('lm_file_bytes', this.fileBytes);
       this.#plan(this.#instance, this.#options.contextLength ?? 0);
@@ -247,7 +260,8 @@ export class Loader {
     const chunk = instance.info('chunk_tokens');
     const free = ADDRESSABLE - instance.info('bytes_now'); // the first chunk is in bytes_now
     const fits = chunk * (1 + Math.floor(free / instance.info('bytes_chunk')));
-    if (fits < instance.info('n_ctx')) instance.check('lm_bind', fits, kvType, precision, this.#choice.threads);
+    if (fits < instance.info('n_ctx'))
+      instance.check('lm_bind', fits, kvType, precision, this.#choice.threads);
   }
 
   /** Takes the model's memory and starts the compute workers; ends the header's instance. */
@@ -281,9 +295,16 @@ export class Loader {
 
   /** @param {Instance} instance */
   async #start(instance) {
-    const stacks = Array.from({ length: this.#choice.threads - 1 }, (_, i) => ptr(instance.call('lm_stack', i + 1)));
+    const stacks = Array.from({ length: this.#choice.threads - 1 }, (_, i) =>
+      ptr(instance.call('lm_stack', i + 1)),
+    );
     try {
-      this.#threads = await Threads.start({ url: this.#options.thread, module: this.#module, memory: instance.memory, stacks });
+      this.#threads = await Threads.start({
+        url: this.#options.thread,
+        module: this.#module,
+        memory: instance.memory,
+        stacks,
+      });
     } catch (cause) {
       const why = cause instanceof Error ? cause.message : String(cause);
       throw new ModelError('THREADS', `compute workers did not start: ${why}`, { cause });

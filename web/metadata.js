@@ -3,8 +3,11 @@
  * numbers are typed arrays, of 64-bit integers plain ones; everything is copied out of the memory it came from.
  */
 
-/** @typedef {number | bigint | boolean | string | Scalars | string[] | boolean[] | (number | bigint)[]} MetaValue */
-/** @typedef {Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | Float32Array | Float64Array} Scalars */
+/**
+ * @typedef {number | bigint | boolean | string | Scalars | string[] | boolean[] | (number | bigint)[]} MetaValue
+ * @typedef {Uint8Array | Int8Array | Uint16Array | Int16Array | Uint32Array | Int32Array | Float32Array
+ *   | Float64Array} Scalars
+ */
 
 /** GGUF type numbers, where they are not just rows of SCALARS. */
 const [BOOL, STRING] = [7, 8];

@@ -5,7 +5,7 @@
 /** @type {any} */
 const port = globalThis.process?.getBuiltinModule?.('node:worker_threads').parentPort ?? self;
 
-/** @param {{ data: { module: WebAssembly.Module, memory: WebAssembly.Memory, stack: number, index: number } }} event */
+/** @param {{ data: { module: WebAssembly.Module, memory: WebAssembly.Memory, stack: number, index: number } }} start */
 port.onmessage = ({ data: { module, memory, stack, index } }) => {
   /** @type {any} */
   let engine;

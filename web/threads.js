@@ -23,7 +23,12 @@ export function logicalCores() {
  *   supported: shared memory and workers are to be had; unsupported: why not
  * @returns {ThreadChoice}
  */
-export function chooseThreads({ asked, supported, unsupported = 'shared memory is missing', cores = logicalCores() }) {
+export function chooseThreads({
+  asked,
+  supported,
+  unsupported = 'shared memory is missing',
+  cores = logicalCores(),
+}) {
   if (asked !== undefined && !(Number.isInteger(asked) && asked >= 0)) {
     throw new RangeError(`threads is ${asked}, must be an integer from 1 to ${MOST}`);
   }
@@ -33,14 +38,22 @@ export function chooseThreads({ asked, supported, unsupported = 'shared memory i
   }
   if (asked === undefined) {
     const threads = Math.min(8, Math.max(1, Math.floor(least / 2)));
-    return { threads, reason: threads === 1 ? `half of ${least} logical core${least === 1 ? '' : 's'}` : null };
+    return {
+      threads,
+      reason: threads === 1 ? `half of ${least} logical core${least === 1 ? '' : 's'}` : null,
+    };
   }
   const threads = Math.min(Math.max(asked, 1), 2 * least, MOST);
-  return { threads, reason: threads === asked ? null : `${asked} asked for, ${threads} is the bound with ${least} logical cores` };
+  return {
+    threads,
+    reason:
+      threads === asked ? null : `${asked} asked for, ${threads} is the bound with ${least} logical cores`,
+  };
 }
 
 /** @param {string | URL} url */
-const startWorker = (url) => (onNode() ? startNodeWorker(url) : workerPort(new Worker(url, { type: 'module' })));
+const startWorker = (url) =>
+  onNode() ? startNodeWorker(url) : workerPort(new Worker(url, { type: 'module' }));
 
 /**
  * @param {Promise<unknown>} promise
@@ -76,7 +89,8 @@ export class Threads {
     const threads = new Threads();
     const ready = stacks.map((stack, i) => threads.#add(url, { module, memory, stack, index: i + 1 }));
     try {
-      if (!(await within(Promise.all(ready), deadlineMs))) throw new Error(`not ready after ${deadlineMs} ms`);
+      if (!(await within(Promise.all(ready), deadlineMs)))
+        throw new Error(`not ready after ${deadlineMs} ms`);
       for (const worker of threads.#workers) worker.hold(false); // an idle engine keeps no process alive
       return threads;
     } catch (error) {
@@ -94,17 +108,19 @@ export class Threads {
     return new Promise((ready, failed) => {
       const worker = startWorker(url);
       this.#workers.push(worker);
-      this.#ended.push(new Promise((ended) => {
-        const fail = (/** @type {Error} */ error) => {
-          failed(error); // nothing after 'ready', when the trap of thread 0 tells it
-          ended();
-        };
-        worker.listen((data) => {
-          if (data === 'ready') ready();
-          else if (data === 'ended') ended();
-          else fail(new Error(data.error));
-        }, fail);
-      }));
+      this.#ended.push(
+        new Promise((ended) => {
+          const fail = (/** @type {Error} */ error) => {
+            failed(error); // nothing after 'ready', when the trap of thread 0 tells it
+            ended();
+          };
+          worker.listen((data) => {
+            if (data === 'ready') ready();
+            else if (data === 'ended') ended();
+            else fail(new Error(data.error));
+          }, fail);
+        }),
+      );
       worker.post(init, []);
       worker.hold(true);
     });

@@ -7,8 +7,19 @@ import { interruptible, readStdin, showProgress, warn, write, writeJson } from '
 /** @typedef {import('../index.js').Generation} Generation */
 /** @typedef {import('./options.js').Options} Options */
 
-const SAMPLING = ['maxTokens', 'temperature', 'topK', 'topP', 'minP', 'repeatPenalty', 'repeatLastN', 'frequencyPenalty',
-  'presencePenalty', 'seed', 'stop'];
+const SAMPLING = [
+  'maxTokens',
+  'temperature',
+  'topK',
+  'topP',
+  'minP',
+  'repeatPenalty',
+  'repeatLastN',
+  'frequencyPenalty',
+  'presencePenalty',
+  'seed',
+  'stop',
+];
 
 /** @param {Options} options */
 const samplingOf = (options) => Object.fromEntries(SAMPLING.map((name) => [name, options[name]]));
@@ -38,7 +49,8 @@ async function answer(generation, { json }, end) {
 /** @param {Options} options */
 async function promptOf({ prompt }) {
   if (prompt !== undefined && prompt !== '-') return prompt;
-  if (prompt === undefined && process.stdin.isTTY) throw new UsageError('run needs --prompt TEXT, or a text on stdin');
+  if (prompt === undefined && process.stdin.isTTY)
+    throw new UsageError('run needs --prompt TEXT, or a text on stdin');
   return readStdin();
 }
 
@@ -56,7 +68,11 @@ export async function run(source, options) {
 /** User turns: one per line of stdin, with an invitation on a terminal. */
 async function* lines() {
   const { isTTY } = process.stdin;
-  const input = createInterface({ input: process.stdin, output: isTTY ? process.stderr : undefined, prompt: '> ' });
+  const input = createInterface({
+    input: process.stdin,
+    output: isTTY ? process.stderr : undefined,
+    prompt: '> ',
+  });
   input.on('SIGINT', () => process.emit('SIGINT'));
   if (isTTY) input.prompt();
   for await (const line of input) {
@@ -74,7 +90,10 @@ export async function chat(source, options) {
   const conversation = model.chat({ system: options.system });
   for await (const message of options.message ?? lines()) {
     const generation = conversation.send(message, samplingOf(options));
-    await interruptible(() => generation.stop(), () => answer(generation, options, '\n'));
+    await interruptible(
+      () => generation.stop(),
+      () => answer(generation, options, '\n'),
+    );
   }
   await model.close();
 }

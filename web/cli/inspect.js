@@ -44,7 +44,10 @@ function shares(tensors, keyOf) {
 function memoryOf({ nCtx, chunkTokens, bytesChunk, bytesWeights, bytesScratch, bytesNow }) {
   const chunks = Math.ceil(nCtx / chunkTokens);
   return {
-    context: nCtx, weights: bytesWeights, kv: chunks * bytesChunk, scratch: bytesScratch,
+    context: nCtx,
+    weights: bytesWeights,
+    kv: chunks * bytesChunk,
+    scratch: bytesScratch,
     total: bytesNow + (chunks - 1) * bytesChunk,
   };
 }
@@ -80,11 +83,26 @@ function describe(loader) {
     parameters: tensors.reduce((sum, { dims }) => sum + dims.reduce((a, b) => a * b, 1), 0),
     fileBytes: info.fileBytes,
     headerBytes: info.headerBytes,
-    nLayers: info.nLayers, dModel: info.dModel, dFf: info.dFf, nHeads: info.nHeads, nKvHeads: info.nKvHeads,
-    headDim: info.headDim, nVocab: info.nVocab, ropeTheta: info.ropeTheta, nCtxTrain: info.nCtxTrain,
+    nLayers: info.nLayers,
+    dModel: info.dModel,
+    dFf: info.dFf,
+    nHeads: info.nHeads,
+    nKvHeads: info.nKvHeads,
+    headDim: info.headDim,
+    nVocab: info.nVocab,
+    ropeTheta: info.ropeTheta,
+    nCtxTrain: info.nCtxTrain,
     types: shares(tensors, ({ type }) => type),
-    parts: shares(tensors, ({ name }) => /** @type {any} */ (PARTS.find(([, pattern]) => pattern.test(name)))[0]),
-    kv: { type: info.kvType, bytesPerToken: info.bytesKvToken, bytesPerChunk: info.bytesChunk, chunkTokens: info.chunkTokens },
+    parts: shares(
+      tensors,
+      ({ name }) => /** @type {any} */ (PARTS.find(([, pattern]) => pattern.test(name)))[0],
+    ),
+    kv: {
+      type: info.kvType,
+      bytesPerToken: info.bytesKvToken,
+      bytesPerChunk: info.bytesChunk,
+      chunkTokens: info.chunkTokens,
+    },
     memory: info.bytesNow ? memoryOf(info) : undefined,
     unsupported,
   };
@@ -97,13 +115,18 @@ function describe(loader) {
  * @returns {string}
  */
 function plain(facts, indent = '') {
-  return Object.entries(facts).map(([name, value]) => {
-    if (value === undefined || value === '') return '';
-    const head = indent + name.padEnd(20 - indent.length);
-    if (typeof value !== 'object') return `${head}${value}\n`;
-    if (Object.values(value).some((inner) => typeof inner === 'object')) return `${head.trimEnd()}\n${plain(value, `${indent}  `)}`;
-    return `${head}${Object.entries(value).map((pair) => pair.join(' ')).join(', ')}\n`;
-  }).join('');
+  return Object.entries(facts)
+    .map(([name, value]) => {
+      if (value === undefined || value === '') return '';
+      const head = indent + name.padEnd(20 - indent.length);
+      if (typeof value !== 'object') return `${head}${value}\n`;
+      if (Object.values(value).some((inner) => typeof inner === 'object'))
+        return `${head.trimEnd()}\n${plain(value, `${indent}  `)}`;
+      return `${head}${Object.entries(value)
+        .map((pair) => pair.join(' '))
+        .join(', ')}\n`;
+    })
+    .join('');
 }
 
 /**
@@ -127,7 +150,9 @@ export async function tokenize(model, { special = false, json }) {
   const input = await readStdin();
   if (!json) {
     const ids = tokenizer.encode(input, { special });
-    return write(ids.map((id) => `${String(id).padStart(7)}  ${JSON.stringify(tokenizer.piece(id))}\n`).join(''));
+    return write(
+      ids.map((id) => `${String(id).padStart(7)}  ${JSON.stringify(tokenizer.piece(id))}\n`).join(''),
+    );
   }
   const texts = parseJson(input, 'stdin');
   if (!Array.isArray(texts) || texts.some((text) => typeof text !== 'string')) {

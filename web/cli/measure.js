@@ -11,7 +11,8 @@ import { breathe, readCases, write, writeJson } from './output.js';
 const likeliest = (logits) => logits.reduce((best, value, id) => (value > logits[best] ? id : best), 0);
 
 /** @param {Float32Array} logits */
-const base64 = (logits) => Buffer.from(logits.buffer, logits.byteOffset, logits.byteLength).toString('base64');
+const base64 = (logits) =>
+  Buffer.from(logits.buffer, logits.byteOffset, logits.byteLength).toString('base64');
 
 /**
  * @param {any} value
@@ -42,7 +43,7 @@ function checkCase({ tokens, positions = [] } = /** @type {any} */ ({}), where) 
 async function feed(engine, seq, tokens, wanted, keep) {
   const { maxAll, maxBatch } = engine.info;
   const sorted = [...wanted].sort((a, b) => a - b);
-  for (let at = 0; at < tokens.length; ) {
+  for (let at = 0; at < tokens.length;) {
     const next = sorted.find((w) => w >= at) ?? tokens.length;
     const far = next - at >= maxAll;
     const n = far ? Math.min(maxBatch, next - at) : Math.min(maxAll, tokens.length - at);
@@ -124,7 +125,10 @@ async function time(engine, seq, tokens, batch) {
   let ms = 0;
   for (let at = 0; at < tokens.length; at += batch) {
     const start = performance.now();
-    engine.eval({ tokens: tokens.slice(at, at + batch), seq }, at + batch < tokens.length && batch > 1 ? 'none' : 'last');
+    engine.eval(
+      { tokens: tokens.slice(at, at + batch), seq },
+      at + batch < tokens.length && batch > 1 ? 'none' : 'last',
+    );
     ms += performance.now() - start;
     await breathe();
   }
@@ -174,17 +178,26 @@ export async function bench(model, options) {
   const { wasm, weights, kv } = engine.memory();
   await engine.close();
 
-  const result = { variant, threads, load, prefill: { ...prefill, gops }, decode: { ...decode, gbPerSecond }, memory: { wasm, weights, kv } };
+  const result = {
+    variant,
+    threads,
+    load,
+    prefill: { ...prefill, gops },
+    decode: { ...decode, gbPerSecond },
+    memory: { wasm, weights, kv },
+  };
   if (json) return writeJson(result);
   const mb = (/** @type {number} */ bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
   const rate = (/** @type {typeof prefill} */ { tokens, ms, tokensPerSecond }) =>
     `${tokensPerSecond.toFixed(1)} tokens/s (${tokens} in ${ms.toFixed(0)} ms`;
-  await write([
-    `${variant}, ${threads} thread${threads > 1 ? 's' : ''}`,
-    `load     ${load.ms.toFixed(0)} ms, ${mb(load.bytes)}`,
-    `prefill  ${rate(prefill)}, ${gops.toFixed(1)} Gop/s)`,
-    `decode   ${rate(decode)}, ${gbPerSecond.toFixed(2)} GB/s)`,
-    `memory   ${mb(wasm)}: weights ${mb(weights)}, cache ${mb(kv)}`,
-    '',
-  ].join('\n'));
+  await write(
+    [
+      `${variant}, ${threads} thread${threads > 1 ? 's' : ''}`,
+      `load     ${load.ms.toFixed(0)} ms, ${mb(load.bytes)}`,
+      `prefill  ${rate(prefill)}, ${gops.toFixed(1)} Gop/s)`,
+      `decode   ${rate(decode)}, ${gbPerSecond.toFixed(2)} GB/s)`,
+      `memory   ${mb(wasm)}: weights ${mb(weights)}, cache ${mb(kv)}`,
+      '',
+    ].join('\n'),
+  );
 }

@@ -24,7 +24,8 @@ export const COMMON = ['threads', 'variant', 'context', 'kv', 'precision', 'json
 /** @param {number} least @returns {(text: string) => number} */
 const integer = (least) => (text) => {
   const n = Number(text);
-  if (!/^[+-]?\d+$/.test(text) || !Number.isSafeInteger(n) || n < least) throw new UsageError(`an integer from ${least}`);
+  if (!/^[+-]?\d+$/.test(text) || !Number.isSafeInteger(n) || n < least)
+    throw new UsageError(`an integer from ${least}`);
   return n;
 };
 
@@ -96,14 +97,16 @@ export function parse(args, name, command) {
   const options = {};
   const models = [];
   const rest = [...args];
-  for (let arg; (arg = rest.shift()) !== undefined; ) {
+  for (let arg; (arg = rest.shift()) !== undefined;) {
     if (arg.startsWith('--')) readOption(arg, rest, name, command, options);
-    else if (arg.startsWith('-') && arg !== '-') throw new UsageError(`unknown option '${arg}'; options begin with --`);
+    else if (arg.startsWith('-') && arg !== '-')
+      throw new UsageError(`unknown option '${arg}'; options begin with --`);
     else models.push(arg);
   }
   const [model, ...more] = models;
   if (more.length) throw new UsageError(`'${more[0]}' is one argument too many after ${model}`);
-  if (model === undefined && !command.model.startsWith('[')) throw new UsageError(`${name} needs a model: tabllama ${name} MODEL`);
+  if (model === undefined && !command.model.startsWith('['))
+    throw new UsageError(`${name} needs a model: tabllama ${name} MODEL`);
   return { model, options };
 }
 
@@ -163,14 +166,24 @@ export function engineOptions({ threads, variant, context, kv, precision }) {
  * @param {string} [only]
  */
 export function usage(commands, only) {
-  const line = (/** @type {string} */ name) => `  tabllama ${name.padEnd(9)}${commands[name].model.padEnd(9)}${commands[name].about}`;
+  const line = (/** @type {string} */ name) =>
+    `  tabllama ${name.padEnd(9)}${commands[name].model.padEnd(9)}${commands[name].about}`;
   if (only === undefined) {
-    return ['usage: tabllama COMMAND MODEL [options]', ...Object.keys(commands).map(line), '',
-      'MODEL is a path or URL of a GGUF file. tabllama COMMAND --help lists options; --version.'].join('\n');
+    return [
+      'usage: tabllama COMMAND MODEL [options]',
+      ...Object.keys(commands).map(line),
+      '',
+      'MODEL is a path or URL of a GGUF file. tabllama COMMAND --help lists options; --version.',
+    ].join('\n');
   }
   const options = commands[only].options.map((name) => {
     const { value, about } = optionOf(only, name);
     return `  ${`--${name} ${value ?? ''}`.padEnd(25)} ${about}`;
   });
-  return [`usage: tabllama ${only} ${commands[only].model} [options]`, `  ${commands[only].about}`, '', ...options].join('\n');
+  return [
+    `usage: tabllama ${only} ${commands[only].model} [options]`,
+    `  ${commands[only].about}`,
+    '',
+    ...options,
+  ].join('\n');
 }

@@ -5,9 +5,10 @@ import { text } from 'node:stream/consumers';
 /** Writes to stdout and waits until it is taken: a long answer never piles up.
  * @param {string} text
  * @returns {Promise<void>} */
-export const write = (text) => new Promise((done, failed) => {
-  process.stdout.write(text, (error) => (error ? failed(error) : done()));
-});
+export const write = (text) =>
+  new Promise((done, failed) => {
+    process.stdout.write(text, (error) => (error ? failed(error) : done()));
+  });
 
 /** @param {unknown} value */
 export const writeJson = (value) => write(`${JSON.stringify(value, null, process.stdout.isTTY ? 2 : 0)}\n`);
@@ -35,7 +36,9 @@ export async function readText(path) {
     return await readFile(path, 'utf8');
   } catch (cause) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (cause);
-    throw new Error(`cannot read ${path}: ${code === 'ENOENT' ? 'there is no such file' : message}`, { cause });
+    throw new Error(`cannot read ${path}: ${code === 'ENOENT' ? 'there is no such file' : message}`, {
+      cause,
+    });
   }
 }
 

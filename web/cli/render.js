@@ -9,7 +9,8 @@ import { readCases, readText, writeJson } from './output.js';
  * @param {import('./options.js').Options} options
  */
 async function templateOf(model, { template }) {
-  if ((model === undefined) === (template === undefined)) throw new UsageError('render needs a model or --template FILE, one of them');
+  if ((model === undefined) === (template === undefined))
+    throw new UsageError('render needs a model or --template FILE, one of them');
   if (template !== undefined) return readText(template);
   const source = (await readHeader(/** @type {string} */ (model))).meta('tokenizer.chat_template');
   if (typeof source !== 'string') throw new Error(`${model} has no chat template`);
