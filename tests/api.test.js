@@ -632,6 +632,7 @@ test('after a trap everything rejects with CRASHED', async () => {
   for (const call of [() => trapped.tokenize('a'), () => trapped.generate([5]).text(), () => trapped.render([])]) {
     await assert.rejects(call, { name: 'ModelError', code: 'CRASHED' });
   }
+  await chat.close();
   await trapped.close();
 });
 

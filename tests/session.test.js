@@ -5,7 +5,8 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { ModelError } from '../web/errors.js';
 import { SAMPLERS } from '../web/options.js';
-import { Session, StopMatcher } from '../web/session.js';
+import { Session } from '../web/session.js';
+import { StopMatcher } from '../web/writer.js';
 import { randomNumbers } from './kit/make-model.js';
 
 /** Integers from 0 to n - 1. */

@@ -9,6 +9,11 @@ import { CHAT, GENERATE, RENDER, TOKENIZE, check, messages, prompt, text, tokens
 /** @typedef {import('./index.js').Piece} Piece */
 /** @typedef {import('./index.js').Result} Result */
 /** @typedef {(send: (piece: Piece) => void, stop: AbortSignal) => Promise<Result>} Start */
+/**
+ * One call in the queue: its prompt, asked for when its turn has come, and what is done with the result
+ * before the next one's has.
+ * @typedef {{ slot: number, prompt: () => object, keep?: (result: Result) => void }} Turn
+ */
 
 /** Not every platform has the symbol; there nobody can ask for it. @type {typeof Symbol.asyncDispose} */
 const asyncDispose = Symbol.asyncDispose ?? Symbol('asyncDispose');
@@ -16,7 +21,6 @@ const asyncDispose = Symbol.asyncDispose ?? Symbol('asyncDispose');
 export class Model {
   #rpc;
   #info;
-  #closed = false;
   /** The slot of generate(); each Chat takes the next number. */
   #lastSlot = 0;
   /** @type {Promise<unknown>} */
@@ -63,7 +67,7 @@ export class Model {
   generate(input, options) {
     const checked = this.#check(options);
     const given = prompt(input, this.#info.nVocab);
-    return new Generation((send, stop) => this.#generate(0, () => given, checked, send, stop));
+    return new Generation((send, stop) => this.#generate({ slot: 0, prompt: () => given }, checked, send, stop));
   }
 
   /** @param {{ system?: string, messages?: readonly Message[] }} [options] */
@@ -73,15 +77,13 @@ export class Model {
     const first = system === undefined ? given : [{ role: 'system', content: system }, ...given];
     return new Chat(first, {
       check: (options) => this.#check(options),
-      generate: (...args) => this.#generate(slot, ...args),
-      forget: async () => {
-        if (!this.#closed) await this.#rpc.call('forget', { slot });
-      },
+      generate: (turn, ...rest) => this.#generate({ slot, ...turn }, ...rest),
+      // It fails only where the model is closed or has crashed, and all memory is given back anyway.
+      forget: () => this.#rpc.call('forget', { slot }).catch(() => {}),
     });
   }
 
   async close() {
-    this.#closed = true;
     await this.#rpc.fail(new ModelError('CLOSED', 'the model is closed'));
   }
 
@@ -98,23 +100,23 @@ export class Model {
 
   /**
    * Calls wait for those before them; an abort need not.
-   * @param {number} slot
-   * @param {() => object} promptNow asked when the call's turn has come
+   * @param {Turn} turn
    * @param {Record<string, any>} options
    * @param {(piece: Piece) => void} send
    * @param {AbortSignal} stop
    * @returns {Promise<Result>}
    */
-  async #generate(slot, promptNow, { signal, ...options }, send, stop) {
+  async #generate({ slot, prompt, keep }, { signal, ...options }, send, stop) {
     const before = this.#last;
     /** @type {() => void} */
     let done = () => {};
     this.#last = new Promise((resolve) => (done = () => resolve(before)));
     try {
       await unlessAborted(before, signal);
-      const args = { slot, prompt: promptNow(), options };
+      const args = { slot, prompt: prompt(), options };
       const { result, memory } = await this.#rpc.call('generate', args, { signal, stop, onItem: send });
       if (memory !== this.#info.bytes.memory) this.#info = { ...this.#info, bytes: { ...this.#info.bytes, memory } };
+      keep?.(result);
       return result;
     } finally {
       done();
@@ -148,8 +150,8 @@ export class Chat {
 
   /**
    * @param {Message[]} first
-   * @param {{ check: (options: any) => any, generate: (promptNow: () => object, options: any, ...rest: Parameters<Start>) => Promise<Result>,
-   *   forget: () => Promise<void> }} model
+   * @param {{ check: (options: any) => any, forget: () => Promise<void>,
+   *   generate: (turn: Omit<Turn, 'slot'>, options: any, ...rest: Parameters<Start>) => Promise<Result> }} model
    */
   constructor(first, model) {
     this.#messages = Object.freeze(first);
@@ -167,15 +169,15 @@ export class Chat {
   send(content, options) {
     const checked = this.#model.check(options);
     const question = { role: 'user', content: text(content, 'text') };
-    return new Generation(async (send, stop) => {
-      const promptNow = () => {
-        if (this.#closed) throw new ModelError('CLOSED', 'the chat is closed');
-        return { messages: [...this.#messages, question] };
-      };
-      const result = await this.#model.generate(promptNow, checked, send, stop);
+    const prompt = () => {
+      if (this.#closed) throw new ModelError('CLOSED', 'the chat is closed');
+      return { messages: [...this.#messages, question] };
+    };
+    /** @param {Result} result */
+    const keep = (result) => {
       this.#messages = Object.freeze([...this.#messages, question, { role: 'assistant', content: result.text }]);
-      return result;
-    });
+    };
+    return new Generation((send, stop) => this.#model.generate({ prompt, keep }, checked, send, stop));
   }
 
   async close() {
