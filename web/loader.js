@@ -12,8 +12,8 @@ import { Threads, chooseThreads } from './threads.js';
 
 /** What lm_feed says. */
 const [LM_DONE, LM_MORE, LM_HEADER] = [0, 1, 2];
-/** Most that a header with its vocabulary may take. */
-const HEADER_MAXIMUM = 2 ** 30;
+/** Most that a header with its vocabulary may take: some 20 MB are usual, and shared memory reserves it. */
+const HEADER_MAXIMUM = 2 ** 28;
 /** What wasm32 addresses. */
 const ADDRESSABLE = 2 ** 32 - PAGE_BYTES;
 /** Below so many parameters 8-bit activations cost more quality than they save time. */
