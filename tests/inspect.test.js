@@ -192,6 +192,23 @@ test('render: cases of a file, with a template file or a model', async () => {
   await bad(['render', file('mute.gguf', makeModel()), '--cases', cases], 1, /no chat template/);
 });
 
+test('logits need no tokenizer that is known', async () => {
+  const strange = {
+    'tokenizer.ggml.model': ['string', 'runes'],
+    'tokenizer.ggml.pre': ['string', 'unheard-of'],
+  };
+  const model = file('strange.gguf', makeModel({ vocabulary: 'bpe', meta: strange }));
+  const cases = file('ids.json', { cases: [{ tokens: [3, 1, 4], positions: [{ at: 2 }] }] });
+  const known = await good([
+    'logits',
+    file('known.gguf', makeModel({ vocabulary: 'bpe' })),
+    '--cases',
+    cases,
+  ]);
+  assert.equal(await good(['logits', model, '--cases', cases]), known);
+  await bad(['run', model, '--prompt', 'a'], 1, /runes/);
+});
+
 test('bench prints what its table says', async () => {
   const result = JSON.parse(
     await good([
