@@ -240,7 +240,7 @@ const SHAPES = {
   'one layer, wide': { nLayers: 1, dModel: 160, nHeads: 10, nKvHeads: 5, dFf: 352 },
   'version 2, alignment 128': { version: 2, alignment: 128 },
   'beyond one cache chunk': { nLayers: 1, dModel: 32, nHeads: 2, nKvHeads: 1, dFf: 32, length: 300 },
-}; // prettier-ignore
+};
 
 /** Token ids below nVocab. */
 function someTokens(n, nVocab) {

@@ -129,7 +129,7 @@ test('a fork goes its own way, and so does what it was forked from', async (t) =
       const fork = engine.fork(seq);
       assert.equal(engine.pos(fork), shared);
       for (let i = 0; i < 25; i++) {
-        engine.eval([[first[i], seq], [second[i], fork]]); // prettier-ignore
+        engine.eval([[first[i], seq], [second[i], fork]]);
       }
       const [own, forked] = [engine.logits(0), engine.logits(1)];
       assert.ok(sameBits(own, alone(engine, [...stem, ...first])), `${shared} shared: the first`);

@@ -71,7 +71,7 @@ test('no precision is lost above 2^32', async () => {
   assert.ok(bytes > 2 ** 35);
   assert.equal(loader.info.fileBytes, loader.tensors().at(-1).offset + loader.tensors().at(-1).bytes);
   assert.throws(() => loader.bind(), (error) => error.code === 'MEMORY' && numbersIn(error.message).some((n) => n >= bytes));
-}); // prettier-ignore
+});
 
 const numbersIn = (sentence) => (sentence.match(/\d{6,}/g) ?? []).map(Number);
 
@@ -100,7 +100,7 @@ test('query head h reads KV head floor(h / (heads / KV heads))', async () => {
       });
     }
   }
-}); // prettier-ignore
+});
 
 /** Appends 640 tokens, looking at the memory after each 128: three chunks in all. */
 function assertGrowth(engine) {
@@ -167,7 +167,7 @@ test('memory apart from the cache does not depend on the context', async () => {
   }
   assert.equal((await planned(file)).nCtx, 8192, 'the default is the model\'s own, at most 8192');
   assert.equal((await planned(makeModel({ nCtx: 512, headerOnly: true }))).nCtx, 512);
-}); // prettier-ignore
+});
 
 /** Sizes of a model's matrices by name, from the header. */
 function products(loader) {
@@ -183,7 +183,7 @@ test('a token costs one multiply-add per weight of its products', async () => {
     assert.ok(Math.abs(gigaOpsToken - 2e-9 * products(loader)) < 1e-15);
     assert.equal(nParams, loader.tensors().reduce((sum, t) => sum + t.dims.reduce((a, b) => a * b), 0));
   }
-}); // prettier-ignore
+});
 
 /** What memory a loaded model may take: weights as in the file and the cache, 5 % and 8 MiB. */
 function assertLean(engine, name) {
@@ -201,7 +201,7 @@ test('stories260K: its numbers', { skip: absent() }, () =>
     assert.equal(tied, engine.tensors().some((t) => t.name === 'output.weight') ? 0 : 1);
     assertLean(engine, 'stories260K');
   }),
-); // prettier-ignore
+);
 
 test('SmolLM2: its numbers', { skip: absent(SMOLLM2.path) }, async () => {
   const loader = await header(build, SMOLLM2.path);
@@ -218,4 +218,4 @@ test('SmolLM2: its numbers', { skip: absent(SMOLLM2.path) }, async () => {
     feed(engine, engine.seq(), new Array(257).fill(1), 'none');
     assert.equal(engine.memory().wasm - before, 5898240);
   });
-}); // prettier-ignore
+});

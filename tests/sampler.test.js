@@ -43,7 +43,7 @@ function distribution(logits, options, { last = [], bias = {} } = {}) {
   const p = softmax(kept.map((id) => x[id]));
   let sum = 0;
   kept = kept.filter((_, i) => {
-    const enough = i > 0 && (o.topP < 1 && sum >= o.topP || p[i] < o.minP * p[0]); // prettier-ignore
+    const enough = i > 0 && (o.topP < 1 && sum >= o.topP || p[i] < o.minP * p[0]);
     sum += p[i];
     return !enough;
   });
@@ -130,7 +130,7 @@ const CHAINS = {
   'all penalties': { repeatPenalty: 1.3, frequencyPenalty: 0.2, presencePenalty: -0.5, last: [...Array(40).keys()] },
   'bias': { bias: { 3: 2.5, 8: -4, 11: -Infinity } },
   'bias before penalties': { bias: { 3: 4, 4: -4 }, repeatPenalty: 2, last: [3, 4] },
-}; // prettier-ignore
+};
 
 test('each parameter, and combinations, draw what their definition says', withEngine((engine) => {
   for (const [name, { last, bias, ...options }] of Object.entries(CHAINS)) {
@@ -139,7 +139,7 @@ test('each parameter, and combinations, draw what their definition says', withEn
       assertDrawn(counts(engine, t, options, given), distribution(TABLES[t], options, given), `${name}, table ${t}`);
     }
   }
-})); // prettier-ignore
+}));
 
 test('each parameter has an effect', withEngine((engine) => {
   const neutral = JSON.stringify(counts(engine, BELL, {}, { draws: 500, last: [1, 2, 2] }));
@@ -149,7 +149,7 @@ test('each parameter has an effect', withEngine((engine) => {
     const last = [argmax(TABLES[BELL]), 2, 2];
     assert.notEqual(JSON.stringify(counts(engine, BELL, { [name]: value }, { draws: 500, last })), neutral, name);
   }
-})); // prettier-ignore
+}));
 
 test('three tokens with 0.6, 0.3, 0.1: top-p takes as few as reach it', withEngine((engine) => {
   const support = (topP) => counts(engine, THREE, { topP }).flatMap((n, id) => (n ? [id] : []));
@@ -163,7 +163,7 @@ test('three tokens with 0.6, 0.3, 0.1: top-p takes as few as reach it', withEngi
   assert.deepEqual(minP(0.6), [0]);
   assert.deepEqual(minP(0.4), [0, 1]);
   assert.deepEqual(minP(0.1), [0, 1, 2]);
-})); // prettier-ignore
+}));
 
 test('greedy: the largest logit, on a tie the lowest id; also as top-k 1 and at tiny temperatures', withEngine((engine) => {
   const expected = [[BELL, argmax(TABLES[BELL])], [TIES, 7], [FLAT, 0], [HUGE, 1], [STEPS, N_VOCAB - 1]];
@@ -180,13 +180,13 @@ test('greedy: the largest logit, on a tie the lowest id; also as top-k 1 and at 
     }
   }
   assertDrawn(counts(engine, TIES, { temperature: 1e-9 }), distribution(TABLES[TIES], { temperature: 1e-9 }), 'ties, tiny temperature');
-})); // prettier-ignore
+}));
 
 test('a hot draw reaches what is far below the best', withEngine((engine) => {
   for (const temperature of [300, 1000, 1e6]) {
     assertDrawn(counts(engine, STEEP, { temperature }), distribution(TABLES[STEEP], { temperature }), `temperature ${temperature}`);
   }
-})); // prettier-ignore
+}));
 
 /** PCG-XSH-RR 64/32 as its paper defines it, on the default stream. */
 function* pcg(seed) {
@@ -211,7 +211,7 @@ test('the generator is the documented one: draws follow it for any seed', withEn
     }
     engine.drop(seq);
   }
-})); // prettier-ignore
+}));
 
 test('a seed gives the same ids in every variant; another seed gives others', async () => {
   const drawn = [];
@@ -226,7 +226,7 @@ test('a seed gives the same ids in every variant; another seed gives others', as
       assert.deepEqual(ids(7), ids(7));
       assert.notDeepEqual(ids(7), ids(8));
       return ids(7);
-    })); // prettier-ignore
+    }));
   }
   for (const ids of drawn) assert.deepEqual(ids, drawn[0]);
 });
@@ -240,11 +240,11 @@ test('a fork copies sampler and random state, and draws on its own from there', 
   assert.deepEqual(draw(fork), first);
   engine.setSampler(fork, { temperature: 0 });
   assert.equal(new Set(draw(seq)).size > 1, true);
-})); // prettier-ignore
+}));
 
 test('logits are not changed by sampling, and any kept row can be drawn from', withEngine((engine) => {
   const [one, two] = [engine.seq(), engine.seq()];
-  engine.eval([[BELL, one], [STEPS, two]]); // prettier-ignore
+  engine.eval([[BELL, one], [STEPS, two]]);
   const before = [engine.logits(0), engine.logits(1)];
   engine.setSampler(one, { ...PLAIN, temperature: 0 });
   engine.bias(one, { 5: 100 });
@@ -253,7 +253,7 @@ test('logits are not changed by sampling, and any kept row can be drawn from', w
   assert.equal(engine.sample(one, 1), N_VOCAB - 1);
   assert.equal(engine.sample(one, 0), argmax(TABLES[BELL]));
   assert.deepEqual([engine.logits(0), engine.logits(1)], before);
-})); // prettier-ignore
+}));
 
 test('values out of range are refused by name, and leave what was set', withEngine((engine) => {
   const seq = prepare(engine, BELL, { temperature: 0 });
@@ -281,7 +281,7 @@ test('values out of range are refused by name, and leave what was set', withEngi
   assert.throws(() => engine.sample(seq, 1));
   assert.throws(() => engine.sample(seq + 1), { code: 'SEQ' });
   assert.equal(engine.sample(seq), argmax(TABLES[BELL]), 'still greedy, without bias');
-})); // prettier-ignore
+}));
 
 test('nothing to sample from is an error, a lone candidate is drawn', async () => {
   const infinite = (n) => row((i) => (i < n ? 0 : -Infinity));

@@ -91,6 +91,7 @@ export const TYPES = {
 
 /** Values as the bytes of a tensor of `type`; rows must be whole blocks. */
 export function encode(type, values) {
+  if (type === 'F32') return new Uint8Array(Float32Array.from(values).buffer);
   const { items, bytes, encode: one } = TYPES[type];
   const out = new Uint8Array((values.length / items) * bytes);
   const view = new DataView(out.buffer);
@@ -105,7 +106,7 @@ const VALUE = {
   u32: [4, 4, 'setUint32'], i32: [5, 4, 'setInt32'], f32: [6, 4, 'setFloat32'], bool: [7, 1, 'setUint8'],
   string: [8], array: [9],
   u64: [10, 8, 'setBigUint64'], i64: [11, 8, 'setBigInt64'], f64: [12, 8, 'setFloat64'],
-}; // prettier-ignore
+};
 
 /** Names of all metadata types. */
 export const VALUE_TYPES = Object.keys(VALUE);
@@ -140,12 +141,17 @@ class Writer {
     this.scalar('u64', b.length);
     this.bytes(b);
   }
-  /** One metadata value: a scalar, a string, or ['element type', [values]] for an array. */
+  /** Number of a metadata type; 'raw' brings its own. */
+  type(type, v) {
+    this.scalar('u32', type === 'raw' ? v.type : VALUE[type][0]);
+  }
+  /** One metadata value: a scalar, a string, ['element type', [values]] for an array, or for 'raw' {type, bytes}. */
   value(type, v) {
+    if (type === 'raw') return this.bytes(v.bytes);
     if (type === 'string') return this.string(v);
     if (type !== 'array') return this.scalar(type, v);
     const [element, values] = v;
-    this.scalar('u32', VALUE[element][0]);
+    this.type(element);
     this.scalar('u64', values.length);
     for (const one of values) this.value(element, one);
   }
@@ -170,8 +176,8 @@ function sizeOf({ dims, type = 'F32', bytes, size }) {
  * A GGUF file.
  * @param {object} file
  * @param {Record<string, [string, any]> | [string, [string, any]][]} [file.meta]  key to [type, value]
- * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros); offset to
- *   overrule the place it gets; type may be a number, then with bytes or size}
+ * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros); offset and
+ *   nDims overrule what stands in the header; type may be a number, then with bytes or size}
  * @param {number} [file.version]
  * @param {number} [file.alignment]  what the offsets obey; the key is written where it is not 32
  * @param {boolean} [file.headerOnly]  leaves the tensors' bytes out
@@ -187,13 +193,13 @@ export function makeGguf({ meta = {}, tensors = [], version = 3, alignment = 32,
   w.scalar('u64', nKeys ?? entries.length);
   for (const [key, [type, value]] of entries) {
     w.string(key);
-    w.scalar('u32', VALUE[type][0]);
+    w.type(type, value);
     w.value(type, value);
   }
   let offset = 0;
   for (const t of tensors) {
     w.string(t.name);
-    w.scalar('u32', t.dims.length);
+    w.scalar('u32', t.nDims ?? t.dims.length);
     for (const d of t.dims) w.scalar('u64', d);
     w.scalar('u32', typeId(t.type ?? 'F32'));
     w.scalar('u64', t.offset ?? offset);
@@ -256,6 +262,7 @@ function tensorList(s) {
   }
   list.push(norm('output_norm.weight'));
   if (!s.tied) list.push(matrix('output.weight', nVocab, d));
+  list.push(...s.extraTensors);
   return list;
 }
 
@@ -287,20 +294,21 @@ function modelMeta(s) {
     ...vocabulary(s.vocabulary, s.nVocab),
     ...(s.chatTemplate ? { 'tokenizer.chat_template': ['string', s.chatTemplate] } : {}),
     ...s.meta,
-  }; // prettier-ignore
+  };
 }
 
 /** What makeModel makes unless told otherwise. */
 export const SHAPE = {
   arch: 'llama', nLayers: 2, dModel: 64, nHeads: 4, nKvHeads: 2, dFf: 96, nVocab: 320, nCtx: 512,
   eps: 1e-5, ropeTheta: 10000, type: 'F32', seed: 1, vocabulary: 'spm', tied: false, bias: false,
-  ropeScaling: null, ropeFreqs: null, chatTemplate: null, meta: {}, weights: {},
-}; // prettier-ignore
+  ropeScaling: null, ropeFreqs: null, chatTemplate: null, meta: {}, weights: {}, extraTensors: [],
+};
 
 /**
  * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given. Matrices
  * are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a function of
- * (column, row). Null in `meta` leaves a key out, null in `weights` a tensor. order 'reversed' writes the tensors
+ * (column, row). Null in `meta` leaves a key out, null in `weights` a tensor; `extraTensors`
+ * are rows as in tensorList. order 'reversed' writes the tensors
  * last to first. Other options as makeGguf.
  * @returns {Uint8Array}
  */

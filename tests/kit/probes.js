@@ -36,7 +36,7 @@ export function tableModel(tables) {
       'token_embd.weight': (column, row) => (column === row ? 2 ** 20 : 0),
       'output.weight': (column, row) => (tables[column]?.[row] ?? 0) / 8,
     },
-  }); // prettier-ignore
+  });
 }
 
 /** Dimensions in which attention writes what it read start here; tokens are 0 .. 31. */
@@ -60,7 +60,7 @@ function attentionProbe(options, weights) {
       'output.weight': (column, row) => (column === row ? 1 : 0),
       ...weights,
     },
-  }); // prettier-ignore
+  });
 }
 
 /** Attention's output as a probe's logits show it: dimensions 32 .. 32 + n - 1. */
@@ -73,14 +73,14 @@ export const shareProbe = () =>
   attentionProbe({ nHeads: 1, nKvHeads: 1, headDim: 16, nCtx: 512 }, {
     'blk.0.attn_v.weight': (column, row) => (column === row ? 1 / UNIT : 0),
     'blk.0.attn_output.weight': (column, row) => (row === SHOWN + column ? 1 : 0),
-  }); // prettier-ignore
+  });
 
 /** Token 0 makes KV head g hold the value g + 1: shown(h) is 1 + the KV head that query head h reads. */
 export const headProbe = (nHeads, nKvHeads) =>
   attentionProbe({ nHeads, nKvHeads, headDim: 8, nCtx: 64 }, {
     'blk.0.attn_v.weight': (column, row) => (column === 0 && row % 8 === 0 ? (row / 8 + 1) / UNIT : 0),
     'blk.0.attn_output.weight': (column, row) => (column % 8 === 0 && row === SHOWN + column / 8 ? 1 : 0),
-  }); // prettier-ignore
+  });
 
 /** Tokens of the rope probe: one without key, query and value; one with key and value; one with a query. */
 export const ROPE = { filler: 0, key: 1, query: 2 };

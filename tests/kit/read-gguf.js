@@ -63,7 +63,7 @@ class Cursor {
       case 12: return this.#scalar('getFloat64', 8);
       default: throw new Error(`value type ${type}`);
     }
-  } // prettier-ignore
+  }
   #array() {
     const element = this.u32();
     const n = this.u64();
