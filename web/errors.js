@@ -5,7 +5,7 @@
 
 /**
  * FORMAT, UNSUPPORTED, MEMORY, ARGUMENT, STATE, TOKEN, CONTEXT, SEQ and LOGITS are those of src/error.def,
- * where each is explained; TEMPLATE: there is no chat template, or it failed.
+ * where each is explained; the others come from JS. index.d.ts lists them all.
  * @typedef {string} ErrorCode
  */
 
