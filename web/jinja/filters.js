@@ -174,8 +174,8 @@ function round(value, { get }) {
 
 /** @param {Value} value */
 function reverse(value) {
-  const turned = [...items(value)].reverse();
-  return value instanceof Str ? turned.map(str).join('') : generator(turned);
+  if (value instanceof Str) return Array.from(value.value).reverse().join('');
+  return generator([...items(value)].reverse());
 }
 
 /** @param {Value} value */
@@ -235,7 +235,7 @@ function otherwise(value, { get }) {
 }
 
 /** @param {Value} value */
-const length = (value) => (value.value instanceof Map ? value.value.size : items(value).length);
+const length = (value) => (value instanceof Str ? Array.from(value.value).length : items(value).length);
 /** @param {Value} value */
 const escaped = (value) => (value instanceof Markup ? value : new Markup(escape(str(value))));
 

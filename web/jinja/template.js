@@ -1,14 +1,14 @@
 /**
  * Chat templates as Python's Jinja2 renders them: the lexer, parser and interpreter of @huggingface/jinja,
  * with Python's rules where the library has its own, and with bounds, as a template comes with a model from
- * anywhere: MAX_MS of time, MAX_TEXT of text, MAX_RANGE of counting. No worker is needed to stop one: the
+ * anywhere: MAX_MS of time, MAX_TEXT of text, MAX_ITEMS in a list. No worker is needed to stop one: the
  * library lets a subclass in at every node of the tree (Interpreter.evaluate), where the bounds are kept.
  */
 import { Environment, Interpreter, Template } from '@huggingface/jinja';
 import { DICT_METHODS, FILTERS, STRING_METHODS, TESTS, isGenerator } from './filters.js';
 import {
   Bool, Dict, Func, Int, List, None, Str, TemplateError, Tuple, Undefined,
-  concat, equal, items, less, percent, plain, str, wrap,
+  MAX_ITEMS, concat, equal, items, less, percent, plain, str, tooMany, wrap,
 } from './values.js';
 
 /** @typedef {import('./values.js').Value} Value */
@@ -17,9 +17,6 @@ import {
 
 const MAX_MS = 1000;
 const MAX_TEXT = 4 << 20;
-/** As Jinja2's own sandbox. */
-const MAX_RANGE = 100_000;
-
 /**
  * @param {string} source
  * @returns {(vars: Record<string, any>, now: Date) => string} throws whatever goes wrong
@@ -53,7 +50,7 @@ function globals(now) {
 function range(start, stop, step = 1) {
   const [from, to] = stop === undefined ? [0, start] : [start, stop];
   const n = Math.max(0, Math.ceil((to - from) / step));
-  if (!(n <= MAX_RANGE)) throw new TemplateError(`a range of ${n} items is too long`);
+  if (!(n <= MAX_ITEMS)) throw tooMany(n);
   return Array.from({ length: n }, (_, i) => from + i * step);
 }
 
@@ -101,12 +98,15 @@ class Python extends Base {
 
   /** @param {Node} node @param {Scope} scope @returns {Value} */
   evaluate(node, scope) {
-    if (++this.#steps % 256 === 0 && performance.now() > this.#end) {
-      throw new TemplateError(`it takes longer than ${MAX_MS} ms`);
-    }
+    if (++this.#steps % 256 === 0) this.#watch();
     const value = this.#evaluate(node, scope);
-    if ((value instanceof Str || value instanceof List) && value.value.length > MAX_TEXT) throw tooLong();
+    if (value instanceof Str && value.value.length > MAX_TEXT) throw tooLong();
+    if (value instanceof List && value.value.length > MAX_ITEMS) throw tooMany(value.value.length);
     return value;
+  }
+
+  #watch() {
+    if (performance.now() > this.#end) throw new TemplateError(`it takes longer than ${MAX_MS} ms`);
   }
 
   /** @param {Node} node @param {Scope} scope @returns {Value} */
@@ -139,6 +139,7 @@ class Python extends Base {
 
   /** @param {Node} node @param {Scope} scope */
   evaluateFor(node, scope) {
+    this.#watch(); // an empty loop over many items evaluates few nodes
     const { iterable } = node;
     const of = (/** @type {Node} */ expression) => ({ type: ITERABLE, of: expression });
     const over = iterable.type === 'SelectExpression' ? { ...iterable, lhs: of(iterable.lhs) } : of(iterable);

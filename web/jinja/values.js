@@ -9,6 +9,11 @@ import { Environment, Interpreter, Template } from '@huggingface/jinja';
 /** A complaint of the template itself, of Python's rules, or of a limit: the message is meant for people. */
 export class TemplateError extends Error {}
 
+/** In a list; as in a range of Jinja2's own sandbox. */
+export const MAX_ITEMS = 100_000;
+/** @param {number} n */
+export const tooMany = (n) => new TemplateError(`a list of ${n} items is too long`);
+
 /** @param {any} value of JS @returns {any} of the library */
 const convert = (value) => new Environment().set('value', value);
 
@@ -95,7 +100,10 @@ function floatText(value) {
 /** What a loop runs over. @param {Value} value @returns {Value[]} */
 export function items(value) {
   if (value instanceof List) return value.value;
-  if (value instanceof Str) return Array.from(value.value, (char) => new Str(char));
+  if (value instanceof Str) {
+    if (value.value.length > MAX_ITEMS) throw tooMany(value.value.length);
+    return Array.from(value.value, (char) => new Str(char));
+  }
   if (value.value instanceof Map) return [...value.value.keys()].map(keyValue);
   // Python's filters are lazy: over None they fail only when something asks, which templates avoid.
   if (value instanceof Undefined || value instanceof None) return [];
