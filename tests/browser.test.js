@@ -264,6 +264,43 @@ async function narrow(page) {
   assert.equal(await page.evaluate(sticksOut), false);
 }
 
+/* Markdown as a model streams it, and markup that must stay text. */
+const STREAMED = '### Title\n1. **Strong**, *soft*, `a*b*c`, 2*3*4, __init__\n- <img src=x onerror=alert(1)>\n```js\n**x**\n```\nEnd **';
+const SET =
+  '<strong>Title</strong>\n1. <strong>Strong</strong>, <em>soft</em>, <code>a*b*c</code>, 2*3*4, __init__\n' +
+  '• &lt;img src=x onerror=alert(1)&gt;\n<pre>**x**\n</pre>End **';
+const SPOKEN = ['First sentence. ', 'Is it 3.5? ', 'Then', ' the end', '.', ' Left over'];
+
+/** However it is cut into pieces, text is set alike, and said sentence by sentence. */
+async function formatting(page) {
+  for (const size of [1, 3, 1000]) {
+    const [html, raw] = await page.evaluate(
+      async (text, size) => {
+        const { createFormatter } = await import('/web/demo/format.js');
+        const body = document.createElement('div');
+        const formatter = createFormatter(body);
+        for (let i = 0; i < text.length; i += size) formatter.add(text.slice(i, i + size));
+        formatter.end();
+        return [body.innerHTML, formatter.raw()];
+      },
+      STREAMED,
+      size,
+    );
+    assert.equal(html, SET);
+    assert.equal(raw, STREAMED);
+  }
+  const said = await page.evaluate(async (pieces) => {
+    const { createAnnouncer } = await import('/web/demo/announce.js');
+    const region = document.createElement('output');
+    const announcer = createAnnouncer(region);
+    const counts = pieces.map((piece) => (announcer.add(piece), region.childElementCount));
+    announcer.end('Stopped.');
+    return { counts, lines: [...region.children].map((line) => line.textContent.trim()) };
+  }, SPOKEN);
+  assert.deepEqual(said.lines, ['First sentence.', 'Is it 3.5?', 'Then the end.', 'Left over', 'Stopped.']);
+  assert.deepEqual(said.counts, [0, 1, 2, 2, 2, 3]);
+}
+
 /* -- what runs where -------------------------------------------------------------------------------- */
 
 /** Shared memory is there in the first two when isolated, never in WebKitGTK. */
@@ -290,7 +327,7 @@ for (const name of BROWSERS) {
         }),
       );
     }
-    for (const use of [files, keyboard, narrow, errors]) {
+    for (const use of [files, keyboard, narrow, formatting, errors]) {
       await t.test(`${name}: ${use.name}`, (t) =>
         withPage(t, browser, small.url, async (page) => {
           await use(page, name);

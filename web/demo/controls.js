@@ -117,10 +117,8 @@ function wireDrop({ open }) {
 }
 
 function offerThreads() {
-  const { threads, reasons } = support();
-  const most = threads ? navigator.hardwareConcurrency : 1;
+  const most = support().threads ? navigator.hardwareConcurrency : 1;
   for (let n = 1; n <= most; n++) $('threads').append(new Option(String(n)));
-  $('threads-why').textContent = threads ? '' : reasons.join('; ');
 }
 
 /**

@@ -1,5 +1,5 @@
-/* The conversation as the page shows it: questions, and answers that grow. Model text only ever becomes
- * text nodes, never markup. */
+/* The conversation as the page shows it: questions, and answers that grow. */
+import { createFormatter } from './format.js';
 
 const COPIED_MS = 1500;
 
@@ -20,8 +20,7 @@ export function createConversation(list) {
       const item = element('li', 'answer writing');
       item.append(element('span', 'unseen', 'Answer: '));
       const body = element('div', 'answer-text');
-      const text = document.createTextNode('');
-      body.append(text);
+      const text = createFormatter(body);
       item.append(body);
       list.append(asked, item);
       follow(true);
@@ -29,7 +28,7 @@ export function createConversation(list) {
         /** @param {string} piece */
         append(piece) {
           const atEnd = isAtEnd();
-          text.appendData(piece);
+          text.add(piece);
           follow(atEnd);
         },
         /**
@@ -38,10 +37,11 @@ export function createConversation(list) {
          */
         finish(facts, note) {
           const atEnd = isAtEnd();
+          text.end();
           item.classList.remove('writing');
           if (note) item.append(element('p', 'note', note));
           const foot = element('div', 'answer-foot numbers');
-          if (text.data !== '' && navigator.clipboard) foot.append(copyButton(() => text.data));
+          if (text.raw() !== '' && navigator.clipboard) foot.append(copyButton(text.raw()));
           foot.append(element('span', '', facts));
           item.append(foot);
           follow(atEnd);
@@ -51,6 +51,7 @@ export function createConversation(list) {
          * @param {() => void} retry
          */
         fail(message, retry) {
+          text.end();
           item.classList.remove('writing');
           const notice = element('div', 'notice');
           notice.setAttribute('role', 'alert');
@@ -68,11 +69,11 @@ export function createConversation(list) {
   };
 }
 
-/** @param {() => string} text */
+/** @param {string} text */
 function copyButton(text) {
   const copy = button('Copy', async () => {
     try {
-      await navigator.clipboard.writeText(text());
+      await navigator.clipboard.writeText(text);
       copy.textContent = 'Copied';
     } catch {
       copy.textContent = 'Not allowed to copy';
