@@ -83,7 +83,7 @@ static void make_model(uint32_t type) {
   const float eps = 1e-5f;
   put_string("llama.attention.layer_norm_rms_epsilon"), put_u32(6), put(&eps, 4);
   put_string("tokenizer.ggml.tokens"), put_u32(9), put_u32(8), put_u64(VOCAB);
-  for (int i = 0; i < VOCAB; i++) put_string("abcdefgh" + i % 8);
+  for (int i = 0; i < VOCAB; i++) put_string(&"abcdefgh"[i % 8]);
   uint64_t offset = 0;
   for (int i = 0; i < n_tensors; i++) {
     put_string(tensors[i].name);
