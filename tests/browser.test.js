@@ -3,7 +3,8 @@
  * real model and with small ones, isolated and not; and equal bits of every variant in browsers and in Node.
  */
 import assert from 'node:assert/strict';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
@@ -21,6 +22,7 @@ const ANSWER = 'The capital of France is Paris.';
 const TEMPLATE = '{% for m in messages %}{{ m.content }} {% endfor %}';
 const N_CTX = 96;
 const SHOTS = fileURLToPath(new URL('../build/', import.meta.url));
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const KIT = fileURLToPath(new URL('kit/', import.meta.url));
 
 /** Where the small models are served from, as if it were models/. */
@@ -41,14 +43,16 @@ after(() => rmSync(folder, { recursive: true }));
 
 /* -- what a reader sees, and does ------------------------------------------------------------------- */
 
-const text = (page, selector) => page.evaluate((s) => document.querySelector(s)?.innerText.trim() ?? '', selector);
+const text = (page, selector) =>
+  page.evaluate((s) => document.querySelector(s)?.innerText.trim() ?? '', selector);
 const visible = (page, selector) =>
   page.evaluate((s) => !!document.querySelector(s)?.getClientRects().length, selector);
 const sees = (page, selector) =>
   page.until((s) => !!document.querySelector(s)?.getClientRects().length, [selector]);
 const answers = (page) =>
   page.evaluate(() => [...document.querySelectorAll('.answer-text')].map((answer) => answer.textContent));
-const focused = (page) => page.evaluate(() => document.activeElement.id || document.activeElement.textContent.trim());
+const focused = (page) =>
+  page.evaluate(() => document.activeElement.id || document.activeElement.textContent.trim());
 
 /** Until a model is there. */
 const loaded = (page) => page.until(() => /MB/.test(document.querySelector('#status').textContent));
@@ -189,9 +193,15 @@ async function files(page) {
   await loaded(page);
   assert.match(await page.evaluate(() => document.querySelector('#facts').textContent), /LicenceNot stated/);
   assert.ok(await ask(page, 'Hello', 1));
-  assert.equal(await text(page, '.answer .note'), `The context of ${N_CTX} tokens is full. Start a new chat to go on.`);
+  assert.equal(
+    await text(page, '.answer .note'),
+    `The context of ${N_CTX} tokens is full. Start a new chat to go on.`,
+  );
   await ask(page, 'And more', 2);
-  assert.match(await text(page, '.answer [role=alert]'), /prompt has \d+ tokens, the context holds 96.*new chat/s);
+  assert.match(
+    await text(page, '.answer [role=alert]'),
+    /prompt has \d+ tokens, the context holds 96.*new chat/s,
+  );
 
   await page.upload('#file', file('base'));
   await page.until(() => document.querySelector('#prompt').placeholder.startsWith('Begin a text'));
@@ -216,7 +226,9 @@ async function keyboard(page) {
     }
   };
   await page.until(() => document.activeElement.id === 'prompt');
-  const chips = await page.evaluate(() => [...document.querySelectorAll('#suggestions button')].map((b) => b.textContent));
+  const chips = await page.evaluate(() =>
+    [...document.querySelectorAll('#suggestions button')].map((b) => b.textContent),
+  );
   await walk('Shift+Tab', [...chips.reverse(), 'panel-toggle']);
   await page.press('Enter');
   await sees(page, '#panel');
@@ -264,8 +276,38 @@ async function narrow(page) {
   assert.equal(await page.evaluate(sticksOut), false);
 }
 
+/** No finding of axe, light and dark: an empty page, the panel, a full context, two kinds of error. */
+async function accessibility(page) {
+  await page.evaluate(`${readFileSync(AXE, 'utf8')};0`);
+  const inspect = async (state) => {
+    for (const scheme of ['light', 'dark']) {
+      await page.prefer(scheme);
+      const findings = await page.evaluate(async () => {
+        const { passes, violations } = await window.axe.run();
+        return passes.length
+          ? violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])
+          : 'nothing ran';
+      });
+      assert.deepEqual(findings, [], `${state}, ${scheme}`);
+    }
+  };
+  await page.upload('#file', file('chat'));
+  await loaded(page);
+  await inspect('empty');
+  await page.click('#panel-toggle');
+  await inspect('panel');
+  await page.press('Escape');
+  await ask(page, 'Hello', 1);
+  await ask(page, 'And more', 2);
+  await inspect('answers');
+  await page.upload('#file', file('broken'));
+  await sees(page, '#problem');
+  await inspect('problem');
+}
+
 /* Markdown as a model streams it, and markup that must stay text. */
-const STREAMED = '### Title\n1. **Strong**, *soft*, `a*b*c`, 2*3*4, __init__\n- <img src=x onerror=alert(1)>\n```js\n**x**\n```\nEnd **';
+const STREAMED =
+  '### Title\n1. **Strong**, *soft*, `a*b*c`, 2*3*4, __init__\n- <img src=x onerror=alert(1)>\n```js\n**x**\n```\nEnd **';
 const SET =
   '<strong>Title</strong>\n1. <strong>Strong</strong>, <em>soft</em>, <code>a*b*c</code>, 2*3*4, __init__\n' +
   '• &lt;img src=x onerror=alert(1)&gt;\n<pre>**x**\n</pre>End **';
@@ -318,7 +360,10 @@ for (const name of BROWSERS) {
     const small = await startServer({ port: 0, folders: { ...served, '/models/': folder } });
     t.after(() => Promise.all([real.close(), plain.close(), small.close()]));
 
-    for (const [kind, server, isolated] of [['isolated', real, true], ['not isolated', plain, false]]) {
+    for (const [kind, server, isolated] of [
+      ['isolated', real, true],
+      ['not isolated', plain, false],
+    ]) {
       const subtest = `${name}: SmolLM2 answers, ${kind}`;
       await t.test(subtest, { skip: absent(SMOLLM2.path) }, (t) =>
         withPage(t, browser, server.url, async (page) => {
@@ -327,7 +372,9 @@ for (const name of BROWSERS) {
         }),
       );
     }
-    for (const use of [files, keyboard, narrow, formatting, errors]) {
+    /* one engine's judgement suffices for axe */
+    const judged = name === 'chromium' ? [accessibility] : [];
+    for (const use of [files, keyboard, narrow, formatting, errors, ...judged]) {
       await t.test(`${name}: ${use.name}`, (t) =>
         withPage(t, browser, small.url, async (page) => {
           await use(page, name);

@@ -43,11 +43,14 @@ after(async () => {
 /** A request as it is written: fetch and URL would tidy the path. */
 function get(target, { method = 'GET', headers = {}, port = server.port } = {}) {
   return new Promise((resolve, reject) => {
-    const request = http.request({ host: 'localhost', port, path: target, method, headers }, async (response) => {
-      const parts = [];
-      for await (const part of response) parts.push(part);
-      resolve({ status: response.statusCode, headers: response.headers, body: Buffer.concat(parts) });
-    });
+    const request = http.request(
+      { host: 'localhost', port, path: target, method, headers },
+      async (response) => {
+        const parts = [];
+        for await (const part of response) parts.push(part);
+        resolve({ status: response.statusCode, headers: response.headers, body: Buffer.concat(parts) });
+      },
+    );
     request.on('error', reject).end();
   });
 }
@@ -58,10 +61,12 @@ test('every response carries the policy and isolation; without isolation, the po
     for (const target of ['/', '/in/a.js', '/in/model.gguf', '/in/none', '/%', '/in/']) {
       const { headers } = await get(target);
       assert.equal(headers['content-security-policy'], POLICY);
-      for (const [name, value] of Object.entries(ISOLATION)) assert.equal(headers[name], value, `${target}: ${name}`);
+      for (const [name, value] of Object.entries(ISOLATION))
+        assert.equal(headers[name], value, `${target}: ${name}`);
       const open = await get(target, { port: plain.port });
       assert.equal(open.headers['content-security-policy'], POLICY);
-      for (const name of Object.keys(ISOLATION)) assert.equal(open.headers[name], undefined, `${target}: ${name}`);
+      for (const name of Object.keys(ISOLATION))
+        assert.equal(open.headers[name], undefined, `${target}: ${name}`);
     }
   } finally {
     await plain.close();
@@ -130,8 +135,18 @@ test('HEAD has no body, other methods are refused, / leads to the page', async (
 });
 
 test('nothing outside of the folders is served', async () => {
-  const ways = ['/in/../secret.txt', '/in/..%2fsecret.txt', '/in/%2e%2e/secret.txt', '/in/%2e%2e%2fsecret.txt'];
-  ways.push('/in//../secret.txt', '/in/..%5csecret.txt', `/in/%2f${outside}/secret.txt`, `/in/${outside}/secret.txt`);
+  const ways = [
+    '/in/../secret.txt',
+    '/in/..%2fsecret.txt',
+    '/in/%2e%2e/secret.txt',
+    '/in/%2e%2e%2fsecret.txt',
+  ];
+  ways.push(
+    '/in//../secret.txt',
+    '/in/..%5csecret.txt',
+    `/in/%2f${outside}/secret.txt`,
+    `/in/${outside}/secret.txt`,
+  );
   ways.push('/secret.txt', '/inner', '//in/a.js', '/in/a.js%00.txt', '/in/%zz', '/in/a.js/', '/in/none/a.js');
   for (const target of ways) {
     const { status, body } = await get(target);
@@ -150,7 +165,9 @@ test('a taken port gives the next one', async () => {
 test('wrong use ends with 2 and a sentence', async () => {
   for (const args of [['--port', '70000'], ['--port', 'x'], ['--no-isolatoin'], ['more']]) {
     const [status, said] = await new Promise((resolve) => {
-      execFile(process.execPath, [SERVE_JS, ...args], { timeout: 10e3 }, (error, _, stderr) => resolve([error?.code, stderr]));
+      execFile(process.execPath, [SERVE_JS, ...args], { timeout: 10e3 }, (error, _, stderr) =>
+        resolve([error?.code, stderr]),
+      );
     });
     assert.equal(status, 2, args.join(' '));
     assert.match(said, /^serve: .+\n$/);

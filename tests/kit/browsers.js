@@ -56,7 +56,9 @@ function miniBrowserFolders() {
 
 function findProgram(names) {
   const folders = names.includes('MiniBrowser') ? miniBrowserFolders() : WHERE;
-  return names.flatMap((name) => folders.map((folder) => path.join(folder, name))).find((file) => existsSync(file));
+  return names
+    .flatMap((name) => folders.map((folder) => path.join(folder, name)))
+    .find((file) => existsSync(file));
 }
 
 /**
@@ -66,7 +68,8 @@ function findProgram(names) {
 export function browserAbsent(name) {
   const missing = NEEDS[name].find((names) => !findProgram(names));
   if (!missing) return false;
-  if (process.env.CI === 'true') throw new Error(`${missing[0]} is not installed, and CI=true allows no skipped test`);
+  if (process.env.CI === 'true')
+    throw new Error(`${missing[0]} is not installed, and CI=true allows no skipped test`);
   return `skipped: ${missing[0]} is not installed`;
 }
 
@@ -101,7 +104,7 @@ async function startPuppeteer(name, executablePath) {
         });
       });
       await page.goto(url);
-      return { ...puppeteerPage(page, problems), ...(name === 'chromium' && { drop: dropper(page) }) };
+      return { ...puppeteerPage(page, problems), ...(name === 'chromium' && chromiumOnly(page)) };
     },
   };
 }
@@ -140,15 +143,18 @@ function puppeteerPage(page, problems) {
   };
 }
 
-/* Only CDP can drop a file as a user does. */
-function dropper(page) {
-  return async (file, x, y) => {
-    const session = await page.createCDPSession();
-    const data = { items: [], files: [file], dragOperationsMask: 1 };
-    for (const type of ['dragEnter', 'dragOver', 'drop']) {
-      await session.send('Input.dispatchDragEvent', { type, x, y, data });
-    }
-    await session.detach();
+/* What CDP alone can do: drop a file as a user does, ask for light or dark. */
+function chromiumOnly(page) {
+  return {
+    async drop(file, x, y) {
+      const session = await page.createCDPSession();
+      const data = { items: [], files: [file], dragOperationsMask: 1 };
+      for (const type of ['dragEnter', 'dragOver', 'drop']) {
+        await session.send('Input.dispatchDragEvent', { type, x, y, data });
+      }
+      await session.detach();
+    },
+    prefer: (scheme) => page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]),
   };
 }
 
@@ -224,7 +230,8 @@ function webKitPage(session) {
     const found = await command(session, 'POST', '/element', { using: 'css selector', value: selector });
     return `/element/${found[ELEMENT]}`;
   };
-  const keys = (actions) => command(session, 'POST', '/actions', { actions: [{ type: 'key', id: 'keys', actions }] });
+  const keys = (actions) =>
+    command(session, 'POST', '/actions', { actions: [{ type: 'key', id: 'keys', actions }] });
   const down = (value) => ({ type: 'keyDown', value });
   const up = (value) => ({ type: 'keyUp', value });
   return {
@@ -237,7 +244,8 @@ function webKitPage(session) {
       const pressed = names.split('+').map((name) => KEYS[name] ?? name);
       return keys([...pressed.map(down), ...pressed.reverse().map(up)]);
     },
-    upload: async (selector, file) => command(session, 'POST', `${await find(selector)}/value`, { text: file }),
+    upload: async (selector, file) =>
+      command(session, 'POST', `${await find(selector)}/value`, { text: file }),
     resize: (width, height) => command(session, 'POST', '/window/rect', { width, height }),
     async screenshot(file) {
       writeFileSync(file, Buffer.from(await command(session, 'GET', '/screenshot'), 'base64'));
@@ -252,7 +260,9 @@ function watchProblems() {
   const add = (problem) => window.problems.push(String(problem));
   window.addEventListener('error', (event) => add(event.message));
   window.addEventListener('unhandledrejection', (event) => add(event.reason));
-  document.addEventListener('securitypolicyviolation', (event) => add(`policy violation: ${event.violatedDirective}`));
+  document.addEventListener('securitypolicyviolation', (event) =>
+    add(`policy violation: ${event.violatedDirective}`),
+  );
   for (const level of ['error', 'warn']) {
     const original = console[level];
     console[level] = (...values) => {

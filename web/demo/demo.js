@@ -73,7 +73,8 @@ async function replaceModel(from, mine) {
     chat = fresh.info.hasTemplate ? fresh.chat({ messages }) : null;
     showModel();
   } catch (error) {
-    if (loading === mine) showProblem(mine.signal.aborted ? 'Loading was cancelled.' : say.sentence(error, from));
+    if (loading === mine)
+      showProblem(mine.signal.aborted ? 'Loading was cancelled.' : say.sentence(error, from));
   } finally {
     if (loading === mine) {
       loading = null;
@@ -157,7 +158,9 @@ function begin(question) {
     temperature: Number($('temperature').value),
     maxTokens: $('max-tokens').valueAsNumber || undefined,
   };
-  return chat ? chat.send(question, options) : /** @type {NonNullable<typeof model>} */ (model).generate(question, options);
+  return chat
+    ? chat.send(question, options)
+    : /** @type {NonNullable<typeof model>} */ (model).generate(question, options);
 }
 
 /**
