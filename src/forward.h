@@ -16,11 +16,12 @@ struct block {
 
 struct worker {
   float *xn;          /* [d_model] its own normed row, when there is one row */
+  float *router;      /* [n_experts] */
   void *act;          /* its own activations of one row */
   void *mat_scratch;
   float *q, *o, *chunk_o;     /* [ATTEND_VECTORS][head_dim] */
   float *max, *sum, *chunk_max, *chunk_sum; /* [ATTEND_VECTORS] */
-  uint32_t *n_seen;   /* [ATTEND_VECTORS] */
+  uint32_t *first, *n_seen; /* [ATTEND_VECTORS] */
   void *attend_scratch;
 };
 
@@ -34,13 +35,23 @@ struct forward {
   float *y;           /* [max_batch][d_stride]   normed input of a block, then its output */
   float *q, *att;     /* [max_batch][q_stride] */
   float *k, *v;       /* [max_batch][kv_stride] */
-  float *gate, *up;   /* [max_batch][ff_stride] */
-  float *rope_c, *rope_s; /* [max_batch][rope_dim / 2] */
+  float *side;        /* [max_batch][d_stride]   normed input of a parallel feed-forward, or null */
+  float *gate, *up;   /* [max_batch * n_experts_used][ff_stride] */
+  float *rope_c, *rope_s; /* [n_ropes][max_batch][rope_dim / 2] */
   void *act;          /* activations of a batch, shared */
   float *logits;      /* [max_all][vocab_stride] */
   float *partials;    /* attention results of single chunks */
   uint64_t n_partials; /* floats there */
   struct worker workers[64];
+
+  /* Mixture of experts: the batch's rows once per expert that they use, sorted by expert. */
+  struct choice {
+    uint32_t expert, at; /* at: where in that order */
+    float weight;
+  } *choices;         /* [max_batch][n_experts_used], best first */
+  uint32_t *choice_rows;  /* [max_batch * n_experts_used] row of the batch */
+  uint32_t *expert_first; /* [n_experts + 1] */
+  float *expert_y;    /* [max_batch * n_experts_used][d_stride] */
 
   struct row *rows;   /* [max_batch] the batch */
   struct block *blocks; /* [max_batch] */

@@ -31,6 +31,14 @@ struct act {
   uint32_t n_cols;    /* K, padded */
 };
 
+/* The same activations from token t on. */
+static inline struct act act_from(const struct act *a, size_t t) {
+  const size_t k = t * a->n_cols;
+  return (struct act){.f = a->f ? a->f + k : 0, .q16 = a->q16 ? a->q16 + k : 0, .q = a->q ? a->q + k : 0,
+                      .d = a->d ? a->d + k / 32 : 0, .ds = a->ds ? a->ds + k / 32 : 0, .s = a->s ? a->s + k / 32 : 0,
+                      .b8 = a->b8 ? a->b8 + k / 16 : 0, .n_cols = a->n_cols};
+}
+
 /* Kernels for one weight type in one precision. */
 struct mat_kernels {
   uint32_t group_rows;  /* rows that are interleaved; rows of a matrix are padded to it */
@@ -65,18 +73,23 @@ enum kv_type {
   N_KV_TYPES
 };
 
+/* Non-linearities of the feed-forward part: x / (1 + e^-x), and the tanh form of GELU,
+ * x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). */
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU };
+
 /* Queries of one KV head against one chunk. Vector i (a query head of some row) sees the positions
- * 0 .. n_seen[i] - 1 of the chunk, n_seen[i] <= KV_CHUNK, any of them 0: such a vector gets
+ * first[i] .. n_seen[i] - 1 of the chunk, n_seen[i] <= KV_CHUNK; with none such a vector gets
  * max = -inf, sum = 0, o = 0. The k and v rows behind the largest n_seen are never read. */
 enum { KV_CHUNK = 256, ATTEND_BLOCK = 32, ATTEND_VECTORS = 64 };
 struct attend {
   const float *q;          /* [n_vectors][head_dim] */
-  const uint32_t *n_seen;  /* [n_vectors] */
+  const uint32_t *first, *n_seen; /* [n_vectors] */
   uint32_t n_vectors;      /* 1 .. ATTEND_VECTORS */
   uint32_t head_dim;       /* % 8 = 0 */
   uint32_t kv_type;
   const void *k, *v;       /* [KV_CHUNK][head_dim] in kv_type */
   float scale;
+  float soft_cap;          /* a score s becomes cap tanh(s / cap); 0: stays s */
   float *o;                /* [n_vectors][head_dim]: sum of weight * v, not yet divided */
   float *max, *sum;        /* [n_vectors]: largest score, sum of exp(score - max) */
   void *scratch;           /* attend_scratch(head_dim) bytes, one per thread */
@@ -96,10 +109,15 @@ struct kernels {
 
   /* y = x / sqrt(mean of x^2 + eps) * w; y may be x. [n] each, any n >= 1. */
   void (*rms_norm)(const float *x, const float *w, float *y, uint32_t n, float eps);
-  /* y = g / (1 + e^-g) * u; y may be g or u. */
-  void (*silu_mul)(const float *g, const float *u, float *y, uint32_t n);
-  /* y += x */
+  /* y = (x - mean) / sqrt(variance + eps) * w + b; b may be null, y may be x. */
+  void (*layer_norm)(const float *x, const float *w, const float *b, float *y, uint32_t n, float eps);
+  /* y = activation(g) * u, or without u where that is null; y may be g or u. */
+  void (*activate)(enum activation kind, const float *g, const float *u, float *y, uint32_t n);
+  /* y += x; y *= factor; y += x * factor; y = cap tanh(y / cap) */
   void (*add)(float *y, const float *x, uint32_t n);
+  void (*scale)(float *y, float factor, uint32_t n);
+  void (*add_scaled)(float *y, const float *x, float factor, uint32_t n);
+  void (*soft_cap)(float *y, float cap, uint32_t n);
   /* The first rope_dim of each head turn, rope_dim even: pairs (2i, 2i + 1) or halves
    * (i, i + rope_dim / 2). x: [n_heads][head_dim]; c, s: [rope_dim / 2] cosines and sines. */
   void (*rope_pairs)(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);

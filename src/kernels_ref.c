@@ -104,8 +104,36 @@ static void ref_rms_norm(const float *x, const float *w, float *y, uint32_t n, f
   for (uint32_t i = 0; i < n; i++) y[i] = (float)(x[i] * scale * w[i]);
 }
 
-static void ref_silu_mul(const float *g, const float *u, float *y, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++) y[i] = (float)(g[i] / (1 + ref_exp(LM_MIN(-(double)g[i], 700.0))) * u[i]);
+static void ref_layer_norm(const float *x, const float *w, const float *b, float *y, uint32_t n, float eps) {
+  double mean = 0, variance = 0;
+  for (uint32_t i = 0; i < n; i++) mean += x[i] / (double)n;
+  for (uint32_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean) / n;
+  const double scale = 1 / __builtin_sqrt(variance + (double)eps);
+  for (uint32_t i = 0; i < n; i++) y[i] = (float)((x[i] - mean) * scale * w[i] + (b ? (double)b[i] : 0));
+}
+
+static double ref_sigmoid(double x) { return 1 / (1 + ref_exp(LM_MIN(-x, 700.0))); }
+
+static void ref_activate(enum activation kind, const float *g, const float *u, float *y, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    const double x = g[i];
+    const double z = kind == ACTIVATION_SILU ? x : 1.5957691216057308 * (x + 0.044715 * x * x * x);
+    y[i] = (float)(x * ref_sigmoid(z) * (u ? (double)u[i] : 1));
+  }
+}
+
+static double ref_soft_cap_of(double x, double cap) { return cap * (2 * ref_sigmoid(2 * x / cap) - 1); }
+
+static void ref_soft_cap(float *y, float cap, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) y[i] = (float)ref_soft_cap_of(y[i], cap);
+}
+
+static void ref_scale(float *y, float factor, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) y[i] *= factor;
+}
+
+static void ref_add_scaled(float *y, const float *x, float factor, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) y[i] += x[i] * factor;
 }
 
 static void ref_add(float *y, const float *x, uint32_t n) {
@@ -161,14 +189,14 @@ static void ref_attend(const struct attend *a) {
   for (uint32_t i = 0; i < a->n_vectors; i++) {
     float max = -__builtin_inff();
     double sum = 0;
-    for (uint32_t t = 0; t < a->n_seen[i]; t++) {
+    for (uint32_t t = a->first[i]; t < a->n_seen[i]; t++) {
       double dot = 0;
       for (size_t d = 0; d < D; d++) dot += (double)a->q[i * D + d] * ref_kv(a->kv_type, a->k, t * D + d);
-      score[t] = (float)(dot * a->scale);
+      score[t] = (float)(a->soft_cap != 0 ? ref_soft_cap_of(dot * a->scale, a->soft_cap) : dot * a->scale);
       max = LM_MAX(max, score[t]);
     }
     zero_bytes(out, D * sizeof *out);
-    for (uint32_t t = 0; t < a->n_seen[i]; t++) {
+    for (uint32_t t = a->first[i]; t < a->n_seen[i]; t++) {
       const double weight = ref_exp((double)score[t] - max);
       sum += weight;
       for (size_t d = 0; d < D; d++) out[d] += weight * ref_kv(a->kv_type, a->v, t * D + d);
@@ -201,8 +229,12 @@ const struct kernels kernels_ref = {
   .act_place = ref_act_place,
   .act_make = ref_act_make,
   .rms_norm = ref_rms_norm,
-  .silu_mul = ref_silu_mul,
+  .layer_norm = ref_layer_norm,
+  .activate = ref_activate,
   .add = ref_add,
+  .scale = ref_scale,
+  .add_scaled = ref_add_scaled,
+  .soft_cap = ref_soft_cap,
   .rope_pairs = ref_rope_pairs,
   .rope_halves = ref_rope_halves,
   .kv_store = ref_kv_store,

@@ -295,7 +295,8 @@ static void attend_with(const struct kernels *set, struct attend a, struct parti
   set->attend(&a);
 }
 
-enum sight { ALL, CAUSAL, RANDOM };
+/* WINDOW: the last 40 positions of those that RANDOM would give, and scores capped. */
+enum sight { ALL, CAUSAL, RANDOM, WINDOW, N_SIGHTS };
 
 static void check_attend(uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type, uint32_t n, enum sight sight) {
   enum { CHUNKS = 2 };
@@ -306,29 +307,31 @@ static void check_attend(uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type
   struct partial simd[CHUNKS], ref[CHUNKS], one = take_partial(1, head_dim);
   for (uint32_t c = 0; c < CHUNKS; c++) {
     uint8_t *k = take(chunk * item), *v = take(chunk * item);
-    uint32_t *n_seen = take(n_vectors * sizeof *n_seen), last = 0;
+    uint32_t *n_seen = take(n_vectors * sizeof *n_seen), *first = take(n_vectors * sizeof *first), last = 0;
     for (uint32_t i = 0; i < n_vectors; i++) {
       const uint32_t back = (n_vectors - 1 - i) / 3;
-      n_seen[i] = c == 0 && sight != RANDOM ? KV_CHUNK : sight == ALL ? n : sight == CAUSAL ? (n > back ? n - back : 0)
+      n_seen[i] = c == 0 && sight < RANDOM ? KV_CHUNK : sight == ALL ? n : sight == CAUSAL ? (n > back ? n - back : 0)
                                                                                            : random_u32() % (n + 1);
+      first[i] = sight == WINDOW && n_seen[i] > 40 ? n_seen[i] - 40 : sight == WINDOW && i % 5 == 4 ? n_seen[i] : 0;
       last = LM_MAX(last, n_seen[i]);
     }
     for (size_t i = 0; i < last * head_dim; i++) rows[i] = uniform();
     kernels_simd.kv_store(kv_type, rows, k, last * head_dim); /* behind it: NaN */
     for (size_t i = 0; i < last * head_dim; i++) rows[i] = uniform();
     kernels_simd.kv_store(kv_type, rows, v, last * head_dim);
-    const struct attend a = {.q = q, .n_seen = n_seen, .n_vectors = n_vectors, .head_dim = head_dim, .kv_type = kv_type,
-                             .k = k, .v = v, .scale = (float)(1 / root(head_dim))};
+    const struct attend a = {.q = q, .first = first, .n_seen = n_seen, .n_vectors = n_vectors, .head_dim = head_dim,
+                             .kv_type = kv_type, .k = k, .v = v, .scale = (float)(1 / root(head_dim)),
+                             .soft_cap = sight == WINDOW ? 2 : 0};
     simd[c] = take_partial(n_vectors, head_dim), ref[c] = take_partial(n_vectors, head_dim);
     attend_with(&kernels_simd, a, simd[c]);
     attend_with(&kernels_ref, a, ref[c]);
     for (uint32_t i = 0; i < n_vectors; i++) {
       struct attend alone = a;
-      alone.q += i * head_dim, alone.n_seen += i, alone.n_vectors = 1;
+      alone.q += i * head_dim, alone.first += i, alone.n_seen += i, alone.n_vectors = 1;
       attend_with(&kernels_simd, alone, one);
       check(same(one.o, simd[c].o + i * head_dim, head_dim * sizeof(float)) && same(one.max, simd[c].max + i, 4) &&
               same(one.sum, simd[c].sum + i, 4), "a vector's bits depend on its company");
-      if (n_seen[i] == 0)
+      if (n_seen[i] == first[i])
         check(simd[c].max[i] == -__builtin_inff() && simd[c].sum[i] == 0 && simd[c].o[i * head_dim] == 0, "sees nothing");
     }
     if (c == 0) continue;
@@ -354,15 +357,15 @@ static void check_attend_ref(void) {
   double want[D] = {0}, total = 0;
   for (int i = 0; i < D; i++) q[i] = uniform();
   for (int i = 0; i < N * D; i++) k[i] = uniform(), v[i] = uniform();
-  for (int t = 0; t < N; t++) {
+  for (int t = 3; t < N; t++) {
     double score = 0, weight = 1;
     for (int d = 0; d < D; d++) score += (double)q[d] * k[t * D + d];
     for (int i = 1024; i > 0; i--) weight = 1 + score / i * weight; /* e^score by its series */
     for (int d = 0; d < D; d++) want[d] += weight * v[t * D + d];
     total += weight;
   }
-  const uint32_t n_seen = N;
-  attend_with(&kernels_ref, (struct attend){.q = q, .n_seen = &n_seen, .n_vectors = 1, .head_dim = D, .kv_type = KV_F32, .k = k,
+  const uint32_t first = 3, n_seen = N;
+  attend_with(&kernels_ref, (struct attend){.q = q, .first = &first, .n_seen = &n_seen, .n_vectors = 1, .head_dim = D, .kv_type = KV_F32, .k = k,
                                             .v = v, .scale = 1}, (struct partial){o, &max, &sum});
   for (int d = 0; d < D; d++) check(magnitude(o[d] / (double)sum - want[d] / total) < 1e-6, "differs from the definition");
   finish();
@@ -376,7 +379,7 @@ static void check_attention(void) {
       if (dims[d] <= 128 || vectors[i] < 9)
         for (size_t n = 0; n < LM_COUNT(seen); n++) {
           if (vectors[i] == 64 && dims[d] > 16 && n % 4) continue; /* ends of blocks are seen with fewer */
-          check_attend(vectors[i], dims[d], (uint32_t)(n + i) % N_KV_TYPES, seen[n], (enum sight)((n + d) % 3));
+          check_attend(vectors[i], dims[d], (uint32_t)(n + i) % N_KV_TYPES, seen[n], (enum sight)((n + d) % N_SIGHTS));
         }
 }
 
@@ -424,10 +427,31 @@ static void check_elementwise(uint32_t n) {
   double squares = 0, mean = 0;
   for (uint32_t i = 0; i < n; i++) squares += (double)z[i] / w[i] * z[i] / w[i], mean += (double)x[i] * x[i] / n;
   check(magnitude(squares / n * (mean + 1e-5) / mean - 1) < 1e-6, "rms_norm of ref");
-  kernels_simd.silu_mul(x, w, y, n);
-  kernels_ref.silu_mul(x, w, z, n);
-  check_close(y, z, n, 4e-7, "silu_mul");
+  for (enum activation kind = ACTIVATION_SILU; kind <= ACTIVATION_GELU; kind++)
+    for (int gated = 0; gated < 2; gated++) {
+      kernels_simd.activate(kind, x, gated ? w : 0, y, n);
+      kernels_ref.activate(kind, x, gated ? w : 0, z, n);
+      /* gelu far below zero: e^-z of a z that f32 rounds; the value itself is as good as 0 */
+      for (uint32_t i = 0; i < n; i++)
+        check(magnitude((double)y[i] - z[i]) <= 1e-6 * magnitude(z[i]) + (kind == ACTIVATION_GELU ? 1e-6 : 1e-37), "activate");
+      hash(y, n * sizeof *y);
+    }
+  kernels_simd.layer_norm(x, w, z, y, n, 1e-5f);
+  float *want = take(n * sizeof *want);
+  kernels_ref.layer_norm(x, w, z, want, n, 1e-5f);
+  for (uint32_t i = 0; i < n; i++) check(magnitude((double)y[i] - want[i]) <= 2e-5, "layer_norm");
   hash(y, n * sizeof *y);
+  copy_bytes(y, x, n * sizeof *y), copy_bytes(want, x, n * sizeof *want);
+  kernels_simd.soft_cap(y, 20, n);
+  kernels_ref.soft_cap(want, 20, n);
+  for (uint32_t i = 0; i < n; i++) check(magnitude((double)y[i] - want[i]) <= 1e-5, "soft_cap");
+  hash(y, n * sizeof *y);
+  copy_bytes(y, x, n * sizeof *y);
+  kernels_simd.scale(y, 3, n);
+  kernels_simd.add_scaled(y, x, -2, n);
+  for (uint32_t i = 0; i < n; i++) check(magnitude((double)y[i] - x[i]) <= 1e-5, "scale, add_scaled");
+  kernels_simd.activate(ACTIVATION_SILU, x, w, y, n);
+  kernels_ref.activate(ACTIVATION_SILU, x, w, z, n);
   kernels_simd.add(y, x, n);
   for (uint32_t i = 0; i < n; i++) check(y[i] == z[i] + x[i] || magnitude(y[i] - (double)(z[i] + x[i])) < 1e-5, "add");
   hash(y, n * sizeof *y);
@@ -446,9 +470,11 @@ static void check_silu_far(void) {
   start("silu far", 0, 0, 0, 0, 0, 0);
   const float x[8] = {-1e30f, -200, -100, -88, 88, 100, 200, 1e30f}, one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   float y[8];
-  kernels_simd.silu_mul(x, one, y, 8);
-  for (int i = 0; i < 8; i++) check(i < 4 ? magnitude(y[i]) < 1e-5 : y[i] == x[i], "silu_mul");
-  hash(y, sizeof y);
+  for (enum activation kind = ACTIVATION_SILU; kind <= ACTIVATION_GELU; kind++) {
+    kernels_simd.activate(kind, x, one, y, 8);
+    for (int i = 0; i < 8; i++) check(i < 4 ? magnitude(y[i]) < 1e-5 : y[i] == x[i], "activate far out");
+    hash(y, sizeof y);
+  }
   finish();
 }
 

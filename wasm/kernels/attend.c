@@ -68,13 +68,16 @@ INLINE void attend_values_pair(float *o, const float *p, const float *v, uint32_
   if (d < head_dim) attend_values(o + d, p, v + d, n, head_dim, 2, 2);
 }
 
-/* Scores of the n positions that a vector sees to weights; what stands in o is rescaled only when the
+/* Scores of the positions from .. to - 1 to weights; what stands in o is rescaled only when the
  * maximum rises. */
-INLINE void attend_softmax(float *s, float *o, float *max, float *sum, uint32_t n, uint32_t head_dim,
+INLINE void attend_softmax(float *s, float *o, float *max, float *sum, uint32_t from, uint32_t to, uint32_t head_dim,
                            const struct exp_constants *e) {
-  for (uint32_t t = n; t % 4; t++) s[t] = -__builtin_inff(); /* e^-87, and never multiplied with V */
-  v128_t m = v_load(s);
-  for (uint32_t t = 4; t < n; t += 4) m = v_pmax(m, v_load(s + t));
+  /* lanes outside weigh e^-87, and are never multiplied with V */
+  for (uint32_t t = from & ~3u; t < from; t++) s[t] = -__builtin_inff();
+  for (uint32_t t = to; t % 4; t++) s[t] = -__builtin_inff();
+  from &= ~3u;
+  v128_t m = v_load(s + from);
+  for (uint32_t t = from + 4; t < to; t += 4) m = v_pmax(m, v_load(s + t));
   const float top = v_max_lane(m);
   if (top > *max) {
     const v128_t shrink = v_exp(v_f32(*max - top), e);
@@ -84,7 +87,7 @@ INLINE void attend_softmax(float *s, float *o, float *max, float *sum, uint32_t 
   }
   m = v_f32(*max);
   v128_t total = v_i32(0);
-  ROLLED for (uint32_t t = 0; t < n; t += 4) {
+  ROLLED for (uint32_t t = from; t < to; t += 4) {
     const v128_t w = v_exp(v_sub(v_load(s + t), m), e);
     v_store(s + t, w);
     total = v_add(total, w);
@@ -92,10 +95,14 @@ INLINE void attend_softmax(float *s, float *o, float *max, float *sum, uint32_t 
   *sum += v_sum(total);
 }
 
-/* How many of the block's positions from t on vector i sees, if there is one. */
-INLINE uint32_t attend_seen(const struct attend *a, uint32_t i, uint32_t t) {
-  if (i >= a->n_vectors || a->n_seen[i] <= t) return 0;
-  return LM_MIN(a->n_seen[i] - t, (uint32_t)ATTEND_BLOCK);
+/* The block's positions, from t on, that vector i sees; from = to: none, or there is no such vector. */
+struct attend_span {
+  uint32_t from, to;
+};
+INLINE struct attend_span attend_seen(const struct attend *a, uint32_t i, uint32_t t) {
+  if (i >= a->n_vectors || a->n_seen[i] <= t) return (struct attend_span){0, 0};
+  const uint32_t to = LM_MIN(a->n_seen[i] - t, (uint32_t)ATTEND_BLOCK), from = a->first[i] > t ? a->first[i] - t : 0;
+  return (struct attend_span){LM_MIN(from, to), to};
 }
 
 /* One block: k, v: its positions in f32; s: scores, then weights, [n_vectors][ATTEND_BLOCK]. */
@@ -103,7 +110,7 @@ INLINE void attend_block(const struct attend *a, uint32_t t, const float *k, con
                          const struct exp_constants *e) {
   const uint32_t D = a->head_dim, n_vectors = a->n_vectors;
   for (uint32_t i = 0; i < n_vectors; i += 2) {
-    const uint32_t n0 = attend_seen(a, i, t), n1 = attend_seen(a, i + 1, t);
+    const uint32_t n0 = attend_seen(a, i, t).to, n1 = attend_seen(a, i + 1, t).to;
     const float *q = a->q + (size_t)i * D;
     float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK;
     uint32_t j = 0;
@@ -112,16 +119,28 @@ INLINE void attend_block(const struct attend *a, uint32_t t, const float *k, con
     for (uint32_t j1 = j; j1 < n1; j1 += 4) attend_scores(s1 + j1, q + D, k + (size_t)j1 * D, D, a->scale, 1);
   }
   for (uint32_t i = 0; i < n_vectors; i++) {
-    const uint32_t n = attend_seen(a, i, t);
-    if (n) attend_softmax(s + i * ATTEND_BLOCK, a->o + (size_t)i * D, a->max + i, a->sum + i, n, D, e);
+    const struct attend_span seen = attend_seen(a, i, t);
+    float *si = s + i * ATTEND_BLOCK;
+    if (seen.from == seen.to) continue;
+    if (a->soft_cap != 0)
+      for (uint32_t j = seen.from & ~3u; j < seen.to; j += 4) v_store(si + j, v_soft_cap(v_load(si + j), a->soft_cap, e));
+    attend_softmax(si, a->o + (size_t)i * D, a->max + i, a->sum + i, seen.from, seen.to, D, e);
   }
   for (uint32_t i = 0; i < n_vectors; i += 2) {
-    const uint32_t n0 = attend_seen(a, i, t), n1 = attend_seen(a, i + 1, t), n = LM_MIN(n0, n1);
+    const struct attend_span a0 = attend_seen(a, i, t), a1 = attend_seen(a, i + 1, t);
+    const uint32_t from = LM_MAX(a0.from, a1.from), to = LM_MIN(a0.to, a1.to);
     const float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK;
     float *o = a->o + (size_t)i * D;
-    if (n) attend_values_pair(o, s0, v, n, D);
-    if (n < n0) attend_values_single(o, s0 + n, v + (size_t)n * D, n0 - n, D);
-    if (n < n1) attend_values_single(o + D, s1 + n, v + (size_t)n * D, n1 - n, D);
+    if (from >= to) { /* nothing that both see */
+      if (a0.from < a0.to) attend_values_single(o, s0 + a0.from, v + (size_t)a0.from * D, a0.to - a0.from, D);
+      if (a1.from < a1.to) attend_values_single(o + D, s1 + a1.from, v + (size_t)a1.from * D, a1.to - a1.from, D);
+      continue;
+    }
+    if (a0.from < from) attend_values_single(o, s0 + a0.from, v + (size_t)a0.from * D, from - a0.from, D);
+    if (a1.from < from) attend_values_single(o + D, s1 + a1.from, v + (size_t)a1.from * D, from - a1.from, D);
+    attend_values_pair(o, s0 + from, v + (size_t)from * D, to - from, D);
+    if (to < a0.to) attend_values_single(o, s0 + to, v + (size_t)to * D, a0.to - to, D);
+    if (to < a1.to) attend_values_single(o + D, s1 + to, v + (size_t)to * D, a1.to - to, D);
   }
 }
 
@@ -129,13 +148,13 @@ void attend_chunk(const struct attend *a) {
   const size_t D = a->head_dim, row_bytes = D * (a->kv_type == KV_F32 ? sizeof(float) : sizeof(f16));
   float *k = a->scratch, *v = k + ATTEND_BLOCK * D, *s = v + ATTEND_BLOCK * D;
   const struct exp_constants e = exp_constants();
-  uint32_t last = 0;
+  uint32_t first = KV_CHUNK, last = 0;
   for (uint32_t i = 0; i < a->n_vectors; i++) {
-    last = LM_MAX(last, a->n_seen[i]);
+    first = LM_MIN(first, a->first[i]), last = LM_MAX(last, a->n_seen[i]);
     a->max[i] = -__builtin_inff(), a->sum[i] = 0;
   }
   zero_bytes(a->o, a->n_vectors * D * sizeof(float));
-  for (uint32_t t = 0; t < last; t += ATTEND_BLOCK) {
+  for (uint32_t t = first / ATTEND_BLOCK * ATTEND_BLOCK; t < last; t += ATTEND_BLOCK) {
     const uint32_t n = LM_MIN(last - t, (uint32_t)ATTEND_BLOCK);
     attend_convert(k, a->kv_type, (const uint8_t *)a->k + t * row_bytes, n * D);
     attend_convert(v, a->kv_type, (const uint8_t *)a->v + t * row_bytes, n * D);

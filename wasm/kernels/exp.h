@@ -27,3 +27,13 @@ INLINE v128_t v_exp(v128_t x, const struct exp_constants *e) {
   p = v_add(v_add(v_mul(v_mul(p, r), r), r), e->c[12]);
   return v_add32(p, v_shl32(t, 23)); /* * 2^n */
 }
+
+/* 1 + e^-x, the divisor of a sigmoid. */
+INLINE v128_t v_one_plus_exp_minus(v128_t x, const struct exp_constants *e) {
+  return v_add(e->c[12], v_exp(v_pmin(v_neg(x), e->c[1]), e));
+}
+
+/* cap tanh(x / cap) = cap - 2 cap / (1 + e^(2 x / cap)): an absolute error of 2e-7 cap. */
+INLINE v128_t v_soft_cap(v128_t x, float cap, const struct exp_constants *e) {
+  return v_sub(v_f32(cap), v_div(v_f32(2 * cap), v_one_plus_exp_minus(v_mul(x, v_f32(-2 / cap)), e)));
+}

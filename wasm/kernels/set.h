@@ -8,8 +8,12 @@ void act_make(const struct act *a, const float *x, size_t x_stride, uint32_t n_c
               uint32_t needs, uint32_t precision);
 
 void vector_rms_norm(const float *x, const float *w, float *y, uint32_t n, float eps);
-void vector_silu_mul(const float *g, const float *u, float *y, uint32_t n);
+void vector_layer_norm(const float *x, const float *w, const float *b, float *y, uint32_t n, float eps);
+void vector_activate(enum activation kind, const float *g, const float *u, float *y, uint32_t n);
 void vector_add(float *y, const float *x, uint32_t n);
+void vector_scale(float *y, float factor, uint32_t n);
+void vector_add_scaled(float *y, const float *x, float factor, uint32_t n);
+void vector_soft_cap(float *y, float cap, uint32_t n);
 void vector_rope_pairs(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);
 void vector_rope_halves(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);
 

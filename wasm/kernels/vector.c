@@ -29,17 +29,68 @@ void vector_rms_norm(const float *x, const float *w, float *y, uint32_t n, float
   vector_store_last(y + n4, v_mul(v_mul(last, scale), vector_load_last(w + n4, n - n4)), n - n4);
 }
 
-INLINE v128_t vector_silu(v128_t x, const struct exp_constants *e) {
-  const v128_t z = v_exp(v_pmin(v_neg(x), e->c[1]), e);
-  return v_div(x, v_add(e->c[12], z));
+void vector_layer_norm(const float *x, const float *w, const float *b, float *y, uint32_t n, float eps) {
+  const uint32_t n4 = n & ~3u;
+  v128_t sum = v_i32(0);
+  ROLLED for (uint32_t i = 0; i < n4; i += 4) sum = v_add(sum, v_load(x + i));
+  float total = v_sum(sum);
+  for (uint32_t i = n4; i < n; i++) total += x[i];
+  const float mean = total / (float)n;
+  const v128_t means = v_f32(mean);
+  v128_t squares = v_i32(0);
+  ROLLED for (uint32_t i = 0; i < n4; i += 4) {
+    const v128_t d = v_sub(v_load(x + i), means);
+    squares = v_add(squares, v_mul(d, d));
+  }
+  total = v_sum(squares);
+  for (uint32_t i = n4; i < n; i++) total += (x[i] - mean) * (x[i] - mean);
+  const float scale = 1 / __builtin_sqrtf(total / (float)n + eps);
+  ROLLED for (uint32_t i = 0; i < n4; i += 4) {
+    const v128_t scaled = v_mul(v_mul(v_sub(v_load(x + i), means), v_f32(scale)), v_load(w + i));
+    v_store(y + i, b ? v_add(scaled, v_load(b + i)) : scaled);
+  }
+  for (uint32_t i = n4; i < n; i++) y[i] = (x[i] - mean) * scale * w[i] + (b ? b[i] : 0);
 }
 
-void vector_silu_mul(const float *g, const float *u, float *y, uint32_t n) {
+/* Both are x / (1 + e^-z): silu with z = x, gelu with z = 2 sqrt(2 / pi) (x + 0.044715 x^3). */
+INLINE v128_t vector_activated(enum activation kind, v128_t x, const struct exp_constants *e) {
+  v128_t z = x;
+  if (kind == ACTIVATION_GELU) {
+    const v128_t cubic = v_mul(v_mul(v_mul(x, x), x), v_f32(0.044715f));
+    z = v_mul(v_add(x, cubic), v_f32(1.5957691216057308f));
+  }
+  return v_div(x, v_one_plus_exp_minus(z, e));
+}
+
+void vector_activate(enum activation kind, const float *g, const float *u, float *y, uint32_t n) {
   const struct exp_constants e = exp_constants();
   const uint32_t n4 = n & ~3u;
-  ROLLED for (uint32_t i = 0; i < n4; i += 4) v_store(y + i, v_mul(vector_silu(v_load(g + i), &e), v_load(u + i)));
-  const v128_t last = vector_silu(vector_load_last(g + n4, n - n4), &e);
-  vector_store_last(y + n4, v_mul(last, vector_load_last(u + n4, n - n4)), n - n4);
+  ROLLED for (uint32_t i = 0; i < n4; i += 4) {
+    const v128_t a = vector_activated(kind, v_load(g + i), &e);
+    v_store(y + i, u ? v_mul(a, v_load(u + i)) : a);
+  }
+  const v128_t last = vector_activated(kind, vector_load_last(g + n4, n - n4), &e);
+  vector_store_last(y + n4, u ? v_mul(last, vector_load_last(u + n4, n - n4)) : last, n - n4);
+}
+
+void vector_scale(float *y, float factor, uint32_t n) {
+  const uint32_t n4 = n & ~3u;
+  ROLLED for (uint32_t i = 0; i < n4; i += 4) v_store(y + i, v_mul(v_load(y + i), v_f32(factor)));
+  for (uint32_t i = n4; i < n; i++) y[i] *= factor;
+}
+
+void vector_add_scaled(float *y, const float *x, float factor, uint32_t n) {
+  const uint32_t n4 = n & ~3u;
+  ROLLED for (uint32_t i = 0; i < n4; i += 4)
+    v_store(y + i, v_add(v_load(y + i), v_mul(v_load(x + i), v_f32(factor))));
+  for (uint32_t i = n4; i < n; i++) y[i] += x[i] * factor;
+}
+
+void vector_soft_cap(float *y, float cap, uint32_t n) {
+  const struct exp_constants e = exp_constants();
+  const uint32_t n4 = n & ~3u;
+  ROLLED for (uint32_t i = 0; i < n4; i += 4) v_store(y + i, v_soft_cap(v_load(y + i), cap, &e));
+  vector_store_last(y + n4, v_soft_cap(vector_load_last(y + n4, n - n4), cap, &e), n - n4);
 }
 
 void vector_add(float *y, const float *x, uint32_t n) {
