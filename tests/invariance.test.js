@@ -1,7 +1,7 @@
 /**
- * What must not change a bit: threads, batches, prefill or decode, the sizes of chunks that come in, what other
- * sequences do, the cache's history; for quantised models the variant too. And what must not change at all:
- * logits before a changed token, scores at the same distance.
+  * What must not change a bit: threads, batches, prefill or decode, the sizes of chunks that come in, what
+  * other sequences do, the cache's history; for quantised models the variant too. And what must not change
+  * at all: logits before a changed token, scores at the same distance.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -37,7 +37,10 @@ function hash(rows) {
 /** All that promise bits: ref has an arithmetic of its own. */
 const KERNEL_BUILDS = BUILDS.filter(({ name }) => name !== 'ref');
 
-/** Builds whose bits must agree: all for quantised models, else those that fuse multiply and add, or do not. */
+/**
+ * Builds whose bits must agree: all for quantised models, else those that fuse multiply and add, or do
+ * not.
+ */
 const family = (build, type) => (QUANTISED.includes(type) || !build.fuses ? 'exact' : 'fused');
 
 test('equal bits for every variant, number of threads, batch, prefill and decode', async (t) => {
@@ -54,7 +57,11 @@ test('equal bits for every variant, number of threads, batch, prefill and decode
               const own = hash(allLogits(engine, TOKENS, step));
               const first = seen.get(key) ?? { own, by: build.name };
               seen.set(key, first);
-              assert.equal(own, first.own, `${build.name}, ${threads} threads, batches of ${step}: differs from ${first.by}`);
+              assert.equal(
+                own,
+                first.own,
+                `${build.name}, ${threads} threads, batches of ${step}: differs from ${first.by}`,
+              );
             }
           });
         }
@@ -87,7 +94,10 @@ test('one long prompt, however it is cut, leaves the same cache', async (t) => {
       const seq = engine.seq();
       for (let at = 0, i = 0; at < TOKENS.length; i++) {
         const size = Math.min(sizes[i % sizes.length], maxBatch);
-        engine.eval({ tokens: TOKENS.slice(at, at + size), seq }, at + size >= TOKENS.length ? 'last' : 'none');
+        engine.eval(
+          { tokens: TOKENS.slice(at, at + size), seq },
+          at + size >= TOKENS.length ? 'last' : 'none',
+        );
         at += size;
       }
       assert.ok(sameBits(engine.logits(), whole), `batches of ${sizes}`);
@@ -113,7 +123,8 @@ test('sequences interleaved in one eval compute what each does alone', async (t)
       const kept = engine.eval(rows, 'last');
       assert.equal(kept, order.length);
       order.forEach((i, row) => {
-        if (next[i] === texts[i].length) assert.ok(sameBits(engine.logits(row), expected[i]), `sequence ${i}`);
+        if (next[i] === texts[i].length)
+          assert.ok(sameBits(engine.logits(row), expected[i]), `sequence ${i}`);
       });
     }
   });
@@ -129,14 +140,23 @@ test('a fork goes its own way, and so does what it was forked from', async (t) =
       const fork = engine.fork(seq);
       assert.equal(engine.pos(fork), shared);
       for (let i = 0; i < 25; i++) {
-        engine.eval([[first[i], seq], [second[i], fork]]);
+        engine.eval([
+          [first[i], seq],
+          [second[i], fork],
+        ]);
       }
       const [own, forked] = [engine.logits(0), engine.logits(1)];
       assert.ok(sameBits(own, alone(engine, [...stem, ...first])), `${shared} shared: the first`);
-      assert.ok(sameBits(forked, alone(engine, [...stem, ...second.slice(0, 25)])), `${shared} shared: the fork`);
+      assert.ok(
+        sameBits(forked, alone(engine, [...stem, ...second.slice(0, 25)])),
+        `${shared} shared: the fork`,
+      );
       engine.drop(seq);
       feed(engine, fork, second.slice(25));
-      assert.ok(sameBits(engine.logits(), alone(engine, [...stem, ...second])), `${shared} shared: after the first is gone`);
+      assert.ok(
+        sameBits(engine.logits(), alone(engine, [...stem, ...second])),
+        `${shared} shared: after the first is gone`,
+      );
       engine.drop(fork);
     }
   });
@@ -151,7 +171,10 @@ test('a rewound sequence remembers nothing of what it lost', async (t) => {
       assert.equal(engine.pos(seq), pos);
       const other = TOKENS.slice(20, 20 + 40);
       feed(engine, seq, other);
-      assert.ok(sameBits(engine.logits(), alone(engine, [...TOKENS.slice(0, pos), ...other])), `rewound to ${pos}`);
+      assert.ok(
+        sameBits(engine.logits(), alone(engine, [...TOKENS.slice(0, pos), ...other])),
+        `rewound to ${pos}`,
+      );
       engine.rewind(seq, pos);
     }
     const fork = engine.fork(seq);
@@ -168,7 +191,9 @@ test('changing token j leaves every logit before j, and changes those from j on'
     for (const j of [0, 1, 31, 255, 256, 299]) {
       const changed = TOKENS.map((token, i) => (i === j ? (token + 1) % SHAPE.nVocab : token));
       const after = allLogits(engine, changed);
-      before.forEach((row, i) => assert.equal(sameBits(row, after[i]), i < j, `token ${j} changed, logits of ${i}`));
+      before.forEach((row, i) =>
+        assert.equal(sameBits(row, after[i]), i < j, `token ${j} changed, logits of ${i}`),
+      );
     }
   });
 });
@@ -213,7 +238,10 @@ test('rope: scores depend on the distance alone, up to position 131,071', async 
         const [share] = shown(engine.logitsView(), ROPE.query, 1);
         engine.drop(seq);
         const error = Math.abs(scoreOf(share, at + distance) - score(distance)) / scale;
-        assert.ok(error < 1e-5, `distance ${distance}, positions from ${at * stride}: relative error ${error}`);
+        assert.ok(
+          error < 1e-5,
+          `distance ${distance}, positions from ${at * stride}: relative error ${error}`,
+        );
       }
     }
   });
@@ -238,15 +266,26 @@ test('equal bits however the file comes in', async (t) => {
       for (const build of KERNEL_BUILDS.filter((b) => b.threads.length === 1)) {
         const whole = await bits(build, file);
         const each = build.name === 'simd' ? [[1], [7, 1, 31], [4097, 3], [1 << 20]] : [[641, 2]];
-        for (const sizes of each) assert.equal(await bits(build, pieces(file, sizes)), whole, `${build.name}, pieces of ${sizes}`);
+        for (const sizes of each)
+          assert.equal(await bits(build, pieces(file, sizes)), whole, `${build.name}, pieces of ${sizes}`);
       }
     });
   }
   await t.test('layouts of the file', async () => {
     const [build] = BUILDS;
     const plain = await bits(build, makeModel({ ...small, type: 'Q4_1' }));
-    for (const layout of [{ version: 2 }, { alignment: 8 }, { alignment: 4096 }, { vocabulary: 'bpe' }, { order: 'reversed' }]) {
-      assert.equal(await bits(build, makeModel({ ...small, ...layout, type: 'Q4_1' })), plain, JSON.stringify(layout));
+    for (const layout of [
+      { version: 2 },
+      { alignment: 8 },
+      { alignment: 4096 },
+      { vocabulary: 'bpe' },
+      { order: 'reversed' },
+    ]) {
+      assert.equal(
+        await bits(build, makeModel({ ...small, ...layout, type: 'Q4_1' })),
+        plain,
+        JSON.stringify(layout),
+      );
     }
   });
 });
@@ -267,21 +306,25 @@ test('two engines side by side do not disturb each other', async () => {
   await Promise.all([one.close(), two.close()]);
 });
 
-test('the real model: equal bits in every released variant', { skip: absent(SMOLLM2.path) || absent() }, async () => {
-  const { tokens } = fixtureJson('golden/real/smollm2.json').cases[0];
-  for (const precision of ['high', 'fast']) {
-    const seen = new Map();
-    for (const build of KERNEL_BUILDS.filter((b) => b.name !== 'grow')) {
-      const options = { precision, threads: build.threads.at(-1), contextLength: 256 };
-      const own = await using([build, SMOLLM2.path, options], (engine) => {
-        const seq = engine.seq();
-        feed(engine, seq, tokens.slice(0, 12));
-        const rows = [engine.logits()];
-        engine.eval({ tokens: tokens.slice(12, 13), seq });
-        return hash([...rows, engine.logits()]);
-      });
-      seen.set(own, [...(seen.get(own) ?? []), build.name]);
+test(
+  'the real model: equal bits in every released variant',
+  { skip: absent(SMOLLM2.path) || absent() },
+  async () => {
+    const { tokens } = fixtureJson('golden/real/smollm2.json').cases[0];
+    for (const precision of ['high', 'fast']) {
+      const seen = new Map();
+      for (const build of KERNEL_BUILDS.filter((b) => b.name !== 'grow')) {
+        const options = { precision, threads: build.threads.at(-1), contextLength: 256 };
+        const own = await using([build, SMOLLM2.path, options], (engine) => {
+          const seq = engine.seq();
+          feed(engine, seq, tokens.slice(0, 12));
+          const rows = [engine.logits()];
+          engine.eval({ tokens: tokens.slice(12, 13), seq });
+          return hash([...rows, engine.logits()]);
+        });
+        seen.set(own, [...(seen.get(own) ?? []), build.name]);
+      }
+      assert.equal(seen.size, 1, `${precision}: ${[...seen.values()].join(' differ from ')}`);
     }
-    assert.equal(seen.size, 1, `${precision}: ${[...seen.values()].join(' differ from ')}`);
-  }
-});
+  },
+);

@@ -1,6 +1,6 @@
 /**
- * Exact numbers that follow from a model's shape: bytes of the cache, how it grows, what a token costs, and the
- * memory as the engine really takes it. Each expected value is worked out from the shape, here.
+  * Exact numbers that follow from a model's shape: bytes of the cache, how it grows, what a token costs,
+  * and the memory as the engine really takes it. Each expected value is worked out from the shape, here.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,7 +13,10 @@ const [build] = BUILDS;
 const PAGE = 65536;
 const VALUE_BYTES = { f16: 2, f32: 4 };
 
-/** Public shapes: layers, query heads, key/value heads, head size; bytes of f16 cache per token as published. */
+/**
+ * Public shapes: layers, query heads, key/value heads, head size; bytes of f16 cache per token as
+ * published.
+ */
 const PUBLIC = [
   ['Llama-2-7B', 32, 32, 32, 128, 524288],
   ['Llama-2-7B with one KV head', 32, 32, 1, 128, 16384],
@@ -51,7 +54,10 @@ test('bytes of cache per token: 2 x bytes x layers x KV heads x head size', asyn
       assert.equal(info.bytesKvToken, 2 * bytes * nLayers * nKvHeads * headDim, `${name}, ${kvType}`);
       assert.equal(info.bytesChunk, info.chunkTokens * info.bytesKvToken, name);
       if (kvType === 'f16') assert.equal(info.bytesKvToken, published, name);
-      assert.deepEqual([info.nLayers, info.nHeads, info.nKvHeads, info.headDim], [nLayers, nHeads, nKvHeads, headDim]);
+      assert.deepEqual(
+        [info.nLayers, info.nHeads, info.nKvHeads, info.headDim],
+        [nLayers, nHeads, nKvHeads, headDim],
+      );
     }
   }
 });
@@ -64,24 +70,49 @@ test('no precision is lost above 2^32', async () => {
   assert.equal(await at(64, 32768), 85899345920);
   assert.equal((await at(64, 32768)) - (await at(8, 32768)), 70 * 2 ** 30);
   assert.equal(await at(8, 131072), 40 * 2 ** 30);
-  const wide = { nLayers: 80, dModel: 8192, nHeads: 64, nKvHeads: 8, dFf: 28672, nVocab: 32000, type: 'Q4_0' };
+  const wide = {
+    nLayers: 80,
+    dModel: 8192,
+    nHeads: 64,
+    nKvHeads: 8,
+    dFf: 28672,
+    nVocab: 32000,
+    type: 'Q4_0',
+  };
   const weights = makeModel({ ...wide, headerOnly: true });
   const loader = await header(build, [weights]);
   const bytes = loader.tensors().reduce((sum, t) => sum + t.bytes, 0);
   assert.ok(bytes > 2 ** 35);
   assert.equal(loader.info.fileBytes, loader.tensors().at(-1).offset + loader.tensors().at(-1).bytes);
-  assert.throws(() => loader.bind(), (error) => error.code === 'MEMORY' && numbersIn(error.message).some((n) => n >= bytes));
+  assert.throws(
+    () => loader.bind(),
+    (error) => error.code === 'MEMORY' && numbersIn(error.message).some((n) => n >= bytes),
+  );
 });
 
 const numbersIn = (sentence) => (sentence.match(/\d{6,}/g) ?? []).map(Number);
 
 test('a 13B model: sizes beyond 2^31 and 2^32 are planned exactly', async () => {
-  const shape = { nLayers: 40, dModel: 5120, nHeads: 40, nKvHeads: 40, dFf: 13824, nVocab: 32000, headerOnly: true };
-  for (const [type, perWeight] of [['Q4_0', 18 / 32], ['F16', 2]]) {
+  const shape = {
+    nLayers: 40,
+    dModel: 5120,
+    nHeads: 40,
+    nKvHeads: 40,
+    dFf: 13824,
+    nVocab: 32000,
+    headerOnly: true,
+  };
+  for (const [type, perWeight] of [
+    ['Q4_0', 18 / 32],
+    ['F16', 2],
+  ]) {
     const error = await planned(makeModel({ ...shape, type })).catch((e) => e);
     const matrices = 40 * (4 * 5120 * 5120 + 3 * 5120 * 13824) + 2 * 32000 * 5120;
     assert.equal(error.code, 'MEMORY', type);
-    assert.ok(numbersIn(error.message).some((n) => n >= matrices * perWeight && n < matrices * perWeight * 1.05), error.message);
+    assert.ok(
+      numbersIn(error.message).some((n) => n >= matrices * perWeight && n < matrices * perWeight * 1.05),
+      error.message,
+    );
   }
   /* Four of its layers: between 2^31 and 2^32 bytes of F16. */
   const info = await planned(makeModel({ ...shape, nLayers: 4, type: 'F16' }), { contextLength: 256 });
@@ -92,11 +123,23 @@ test('a 13B model: sizes beyond 2^31 and 2^32 are planned exactly', async () => 
 
 test('query head h reads KV head floor(h / (heads / KV heads))', async () => {
   for (const build of BUILDS) {
-    for (const [nHeads, nKvHeads] of [[4, 4], [4, 2], [4, 1], [6, 3], [9, 3], [8, 1], [12, 4]]) {
+    for (const [nHeads, nKvHeads] of [
+      [4, 4],
+      [4, 2],
+      [4, 1],
+      [6, 3],
+      [9, 3],
+      [8, 1],
+      [12, 4],
+    ]) {
       await using([build, headProbe(nHeads, nKvHeads), { kvType: 'f32' }], (engine) => {
         const [logits] = allLogits(engine, [0]);
         const heads = shown(logits, 0, nHeads).map((v) => Math.round(v * 1e4) / 1e4 - 1);
-        assert.deepEqual(heads, heads.map((_, h) => Math.floor(h / (nHeads / nKvHeads))), `${nHeads} over ${nKvHeads}`);
+        assert.deepEqual(
+          heads,
+          heads.map((_, h) => Math.floor(h / (nHeads / nKvHeads))),
+          `${nHeads} over ${nKvHeads}`,
+        );
       });
     }
   }
@@ -129,7 +172,8 @@ test('the cache grows by one chunk per 256 positions, measured on the memory', a
   const shape = { nLayers: 5, dModel: 64, nHeads: 8, nKvHeads: 4, dFf: 160, nVocab };
   const file = makeModel(shape);
   for (const build of BUILDS.filter((b) => b.name !== 'ref' && b.name !== 'grow')) {
-    for (const kvType of Object.keys(VALUE_BYTES)) await using([build, file, { kvType, contextLength: 1024 }], assertGrowth);
+    for (const kvType of Object.keys(VALUE_BYTES))
+      await using([build, file, { kvType, contextLength: 1024 }], assertGrowth);
   }
   /* The heads of SmolLM2: a chunk of 5,898,240 bytes, which is 90 pages. */
   const smollm = makeModel({ nLayers: 30, dModel: 64, nHeads: 9, nKvHeads: 3, headDim: 64, dFf: 32, nVocab });
@@ -163,9 +207,12 @@ test('memory apart from the cache does not depend on the context', async () => {
   const plans = await Promise.all([256, 2048, 8192].map((contextLength) => planned(file, { contextLength })));
   for (const plan of plans) {
     assert.equal(plan.bytesWeights, plans[0].bytesWeights);
-    assert.ok(plan.bytesScratch - plans[0].bytesScratch <= (plan.nCtx / plan.chunkTokens) * plan.maxSeqs * 32, 'tables of chunks alone');
+    assert.ok(
+      plan.bytesScratch - plans[0].bytesScratch <= (plan.nCtx / plan.chunkTokens) * plan.maxSeqs * 32,
+      'tables of chunks alone',
+    );
   }
-  assert.equal((await planned(file)).nCtx, 8192, 'the default is the model\'s own, at most 8192');
+  assert.equal((await planned(file)).nCtx, 8192, "the default is the model's own, at most 8192");
   assert.equal((await planned(makeModel({ nCtx: 512, headerOnly: true }))).nCtx, 512);
 });
 
@@ -173,7 +220,9 @@ test('memory apart from the cache does not depend on the context', async () => {
 function products(loader) {
   const matrices = loader.tensors().filter((t) => t.dims.length === 2);
   const tied = !matrices.some((t) => t.name === 'output.weight');
-  return matrices.filter((t) => tied || t.name !== 'token_embd.weight').reduce((sum, t) => sum + t.dims[0] * t.dims[1], 0);
+  return matrices
+    .filter((t) => tied || t.name !== 'token_embd.weight')
+    .reduce((sum, t) => sum + t.dims[0] * t.dims[1], 0);
 }
 
 test('a token costs one multiply-add per weight of its products', async () => {
@@ -181,7 +230,10 @@ test('a token costs one multiply-add per weight of its products', async () => {
     const loader = await header(build, [makeModel({ ...options, headerOnly: true })]);
     const { gigaOpsToken, nParams } = loader.bind();
     assert.ok(Math.abs(gigaOpsToken - 2e-9 * products(loader)) < 1e-15);
-    assert.equal(nParams, loader.tensors().reduce((sum, t) => sum + t.dims.reduce((a, b) => a * b), 0));
+    assert.equal(
+      nParams,
+      loader.tensors().reduce((sum, t) => sum + t.dims.reduce((a, b) => a * b), 0),
+    );
   }
 });
 
@@ -189,14 +241,23 @@ test('a token costs one multiply-add per weight of its products', async () => {
 function assertLean(engine, name) {
   const { wasm, weights, kv } = engine.memory();
   const inFile = engine.tensors().reduce((sum, t) => sum + t.bytes, 0);
-  assert.ok(weights <= inFile * 1.05 + 2 ** 20, `${name}: ${weights} bytes of weights for ${inFile} in the file`);
-  assert.ok(wasm <= (inFile + kv) * 1.05 + 8 * 2 ** 20, `${name}: ${wasm} bytes of memory for ${inFile} + ${kv}`);
+  assert.ok(
+    weights <= inFile * 1.05 + 2 ** 20,
+    `${name}: ${weights} bytes of weights for ${inFile} in the file`,
+  );
+  assert.ok(
+    wasm <= (inFile + kv) * 1.05 + 8 * 2 ** 20,
+    `${name}: ${wasm} bytes of memory for ${inFile} + ${kv}`,
+  );
 }
 
 test('stories260K: its numbers', { skip: absent() }, () =>
   using([build, fixture('models/stories260K.gguf'), {}], (engine) => {
     const { nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, nCtx, bytesKvToken, tied } = engine.info;
-    assert.deepEqual([nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, nCtx], [5, 8, 4, 8, 172, 64, 512, 2048]);
+    assert.deepEqual(
+      [nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, nCtx],
+      [5, 8, 4, 8, 172, 64, 512, 2048],
+    );
     assert.equal(bytesKvToken, 640);
     assert.equal(tied, engine.tensors().some((t) => t.name === 'output.weight') ? 0 : 1);
     assertLean(engine, 'stories260K');
@@ -210,8 +271,12 @@ test('SmolLM2: its numbers', { skip: absent(SMOLLM2.path) }, async () => {
   loader.close();
   assert.equal((await header(build, SMOLLM2.path, { kvType: 'f32' })).bind().bytesKvToken, 46080);
   await using([build, SMOLLM2.path, { contextLength: 1024, precision: 'fast' }], (engine) => {
-    const { nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, bytesKvToken, bytesChunk, tied } = engine.info;
-    assert.deepEqual([nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab], [30, 9, 3, 64, 1536, 576, 49152]);
+    const { nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, bytesKvToken, bytesChunk, tied } =
+      engine.info;
+    assert.deepEqual(
+      [nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab],
+      [30, 9, 3, 64, 1536, 576, 49152],
+    );
     assert.deepEqual([tied, bytesKvToken, bytesChunk], [1, 23040, 5898240]);
     assertLean(engine, 'SmolLM2');
     const before = engine.memory().wasm;

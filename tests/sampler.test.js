@@ -1,6 +1,6 @@
 /**
- * The sampler chain against its definition (src/sample.def, src/sample.c): bias, penalties, top-k, top-p, min-p,
- * temperature, draw. The logits are exactly known: a model made for it.
+  * The sampler chain against its definition (src/sample.def, src/sample.c): bias, penalties, top-k, top-p,
+  * min-p, temperature, draw. The logits are exactly known: a model made for it.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -12,7 +12,15 @@ import { tableModel } from './kit/probes.js';
 const DRAWS = 10000;
 const N_VOCAB = 50;
 /** Everything off: draws from the logits as they are. */
-const PLAIN = { temperature: 1, topK: 0, topP: 1, minP: 0, repeatPenalty: 1, frequencyPenalty: 0, presencePenalty: 0 };
+const PLAIN = {
+  temperature: 1,
+  topK: 0,
+  topP: 1,
+  minP: 0,
+  repeatPenalty: 1,
+  frequencyPenalty: 0,
+  presencePenalty: 0,
+};
 
 const random = randomNumbers(5);
 const bell = () => 3 * (random() + random() + random() - 1.5);
@@ -43,12 +51,14 @@ function distribution(logits, options, { last = [], bias = {} } = {}) {
   const p = softmax(kept.map((id) => x[id]));
   let sum = 0;
   kept = kept.filter((_, i) => {
-    const enough = i > 0 && (o.topP < 1 && sum >= o.topP || p[i] < o.minP * p[0]);
+    const enough = i > 0 && ((o.topP < 1 && sum >= o.topP) || p[i] < o.minP * p[0]);
     sum += p[i];
     return !enough;
   });
   const shares = softmax(kept.map((id) => x[id] / o.temperature));
-  return Float64Array.from({ length: logits.length }, (_, id) => (kept.includes(id) ? shares[kept.indexOf(id)] : 0));
+  return Float64Array.from({ length: logits.length }, (_, id) =>
+    kept.includes(id) ? shares[kept.indexOf(id)] : 0,
+  );
 }
 
 /** Puts table `t` into kept row 0 and returns a sequence with the options. */
@@ -127,66 +137,120 @@ const CHAINS = {
   'repetition bonus': { repeatPenalty: 0.5, last: [1, 2, 3] },
   'frequency penalty': { frequencyPenalty: 0.7, last: [4, 4, 4, 5, 6, 6] },
   'presence penalty': { presencePenalty: 1.5, last: [4, 4, 4, 5, 6, 6] },
-  'all penalties': { repeatPenalty: 1.3, frequencyPenalty: 0.2, presencePenalty: -0.5, last: [...Array(40).keys()] },
-  'bias': { bias: { 3: 2.5, 8: -4, 11: -Infinity } },
+  'all penalties': {
+    repeatPenalty: 1.3,
+    frequencyPenalty: 0.2,
+    presencePenalty: -0.5,
+    last: [...Array(40).keys()],
+  },
+  bias: { bias: { 3: 2.5, 8: -4, 11: -Infinity } },
   'bias before penalties': { bias: { 3: 4, 4: -4 }, repeatPenalty: 2, last: [3, 4] },
 };
 
-test('each parameter, and combinations, draw what their definition says', withEngine((engine) => {
-  for (const [name, { last, bias, ...options }] of Object.entries(CHAINS)) {
-    for (const t of [BELL, STEPS]) {
-      const given = { last, bias };
-      assertDrawn(counts(engine, t, options, given), distribution(TABLES[t], options, given), `${name}, table ${t}`);
+test(
+  'each parameter, and combinations, draw what their definition says',
+  withEngine((engine) => {
+    for (const [name, { last, bias, ...options }] of Object.entries(CHAINS)) {
+      for (const t of [BELL, STEPS]) {
+        const given = { last, bias };
+        assertDrawn(
+          counts(engine, t, options, given),
+          distribution(TABLES[t], options, given),
+          `${name}, table ${t}`,
+        );
+      }
     }
-  }
-}));
+  }),
+);
 
-test('each parameter has an effect', withEngine((engine) => {
-  const neutral = JSON.stringify(counts(engine, BELL, {}, { draws: 500, last: [1, 2, 2] }));
-  const effects = { temperature: 0.1, topK: 1, topP: 0.1, minP: 0.9, repeatPenalty: 3, frequencyPenalty: 5, presencePenalty: 5 };
-  assert.deepEqual(Object.keys(effects).sort(), Object.keys(PLAIN).sort());
-  for (const [name, value] of Object.entries(effects)) {
-    const last = [argmax(TABLES[BELL]), 2, 2];
-    assert.notEqual(JSON.stringify(counts(engine, BELL, { [name]: value }, { draws: 500, last })), neutral, name);
-  }
-}));
-
-test('three tokens with 0.6, 0.3, 0.1: top-p takes as few as reach it', withEngine((engine) => {
-  const support = (topP) => counts(engine, THREE, { topP }).flatMap((n, id) => (n ? [id] : []));
-  assert.deepEqual(support(0), [0]);
-  assert.deepEqual(support(0.5), [0]);
-  assert.deepEqual(support(0.65), [0, 1]);
-  assert.deepEqual(support(0.85), [0, 1]);
-  assert.deepEqual(support(0.95), [0, 1, 2]);
-  assert.deepEqual(support(1), [0, 1, 2]);
-  const minP = (value) => counts(engine, THREE, { minP: value }).flatMap((n, id) => (n ? [id] : []));
-  assert.deepEqual(minP(0.6), [0]);
-  assert.deepEqual(minP(0.4), [0, 1]);
-  assert.deepEqual(minP(0.1), [0, 1, 2]);
-}));
-
-test('greedy: the largest logit, on a tie the lowest id; also as top-k 1 and at tiny temperatures', withEngine((engine) => {
-  const expected = [[BELL, argmax(TABLES[BELL])], [TIES, 7], [FLAT, 0], [HUGE, 1], [STEPS, N_VOCAB - 1]];
-  for (const [t, id] of expected) {
-    for (const options of [{ temperature: 0 }, { topK: 1 }, { temperature: 0, topP: 0.3, minP: 0.4, topK: 9 }]) {
-      const seq = prepare(engine, t, options);
-      assert.equal(engine.sample(seq), id, `${JSON.stringify(options)}, table ${t}`);
-      engine.drop(seq);
+test(
+  'each parameter has an effect',
+  withEngine((engine) => {
+    const neutral = JSON.stringify(counts(engine, BELL, {}, { draws: 500, last: [1, 2, 2] }));
+    const effects = {
+      temperature: 0.1,
+      topK: 1,
+      topP: 0.1,
+      minP: 0.9,
+      repeatPenalty: 3,
+      frequencyPenalty: 5,
+      presencePenalty: 5,
+    };
+    assert.deepEqual(Object.keys(effects).sort(), Object.keys(PLAIN).sort());
+    for (const [name, value] of Object.entries(effects)) {
+      const last = [argmax(TABLES[BELL]), 2, 2];
+      assert.notEqual(
+        JSON.stringify(counts(engine, BELL, { [name]: value }, { draws: 500, last })),
+        neutral,
+        name,
+      );
     }
-    if (t === TIES || t === FLAT) continue;
-    for (const temperature of [1e-9, 1e-4]) {
-      const certain = counts(engine, t, { temperature }, { draws: 100 });
-      assert.equal(certain[id], 100, `temperature ${temperature}, table ${t}`);
-    }
-  }
-  assertDrawn(counts(engine, TIES, { temperature: 1e-9 }), distribution(TABLES[TIES], { temperature: 1e-9 }), 'ties, tiny temperature');
-}));
+  }),
+);
 
-test('a hot draw reaches what is far below the best', withEngine((engine) => {
-  for (const temperature of [300, 1000, 1e6]) {
-    assertDrawn(counts(engine, STEEP, { temperature }), distribution(TABLES[STEEP], { temperature }), `temperature ${temperature}`);
-  }
-}));
+test(
+  'three tokens with 0.6, 0.3, 0.1: top-p takes as few as reach it',
+  withEngine((engine) => {
+    const support = (topP) => counts(engine, THREE, { topP }).flatMap((n, id) => (n ? [id] : []));
+    assert.deepEqual(support(0), [0]);
+    assert.deepEqual(support(0.5), [0]);
+    assert.deepEqual(support(0.65), [0, 1]);
+    assert.deepEqual(support(0.85), [0, 1]);
+    assert.deepEqual(support(0.95), [0, 1, 2]);
+    assert.deepEqual(support(1), [0, 1, 2]);
+    const minP = (value) => counts(engine, THREE, { minP: value }).flatMap((n, id) => (n ? [id] : []));
+    assert.deepEqual(minP(0.6), [0]);
+    assert.deepEqual(minP(0.4), [0, 1]);
+    assert.deepEqual(minP(0.1), [0, 1, 2]);
+  }),
+);
+
+test(
+  'greedy: the largest logit, on a tie the lowest id; also as top-k 1 and at tiny temperatures',
+  withEngine((engine) => {
+    const expected = [
+      [BELL, argmax(TABLES[BELL])],
+      [TIES, 7],
+      [FLAT, 0],
+      [HUGE, 1],
+      [STEPS, N_VOCAB - 1],
+    ];
+    for (const [t, id] of expected) {
+      for (const options of [
+        { temperature: 0 },
+        { topK: 1 },
+        { temperature: 0, topP: 0.3, minP: 0.4, topK: 9 },
+      ]) {
+        const seq = prepare(engine, t, options);
+        assert.equal(engine.sample(seq), id, `${JSON.stringify(options)}, table ${t}`);
+        engine.drop(seq);
+      }
+      if (t === TIES || t === FLAT) continue;
+      for (const temperature of [1e-9, 1e-4]) {
+        const certain = counts(engine, t, { temperature }, { draws: 100 });
+        assert.equal(certain[id], 100, `temperature ${temperature}, table ${t}`);
+      }
+    }
+    assertDrawn(
+      counts(engine, TIES, { temperature: 1e-9 }),
+      distribution(TABLES[TIES], { temperature: 1e-9 }),
+      'ties, tiny temperature',
+    );
+  }),
+);
+
+test(
+  'a hot draw reaches what is far below the best',
+  withEngine((engine) => {
+    for (const temperature of [300, 1000, 1e6]) {
+      assertDrawn(
+        counts(engine, STEEP, { temperature }),
+        distribution(TABLES[STEEP], { temperature }),
+        `temperature ${temperature}`,
+      );
+    }
+  }),
+);
 
 /** PCG-XSH-RR 64/32 as its paper defines it, on the default stream. */
 function* pcg(seed) {
@@ -200,88 +264,113 @@ function* pcg(seed) {
   }
 }
 
-test('the generator is the documented one: draws follow it for any seed', withEngine((engine) => {
-  for (const seed of [0, 1, 42, 2 ** 32, 2 ** 53 - 1, 2n ** 64n - 1n]) {
-    const seq = prepare(engine, FLAT, {}, seed);
-    const numbers = pcg(seed);
-    for (let i = 0; i < 200; i++) {
-      const [high, low] = [numbers.next().value >>> 5, numbers.next().value >>> 6];
-      const fraction = (high * 2 ** 26 + low) / 2 ** 53;
-      assert.equal(engine.sample(seq), Math.floor(fraction * N_VOCAB), `seed ${seed}, draw ${i}`);
+test(
+  'the generator is the documented one: draws follow it for any seed',
+  withEngine((engine) => {
+    for (const seed of [0, 1, 42, 2 ** 32, 2 ** 53 - 1, 2n ** 64n - 1n]) {
+      const seq = prepare(engine, FLAT, {}, seed);
+      const numbers = pcg(seed);
+      for (let i = 0; i < 200; i++) {
+        const [high, low] = [numbers.next().value >>> 5, numbers.next().value >>> 6];
+        const fraction = (high * 2 ** 26 + low) / 2 ** 53;
+        assert.equal(engine.sample(seq), Math.floor(fraction * N_VOCAB), `seed ${seed}, draw ${i}`);
+      }
+      engine.drop(seq);
     }
-    engine.drop(seq);
-  }
-}));
+  }),
+);
 
 test('a seed gives the same ids in every variant; another seed gives others', async () => {
   const drawn = [];
   for (const build of BUILDS) {
-    drawn.push(await using([build, tableModel(TABLES), {}], (engine) => {
-      const ids = (seed) => {
-        const seq = prepare(engine, BELL, { topP: 0.95, minP: 0.02, temperature: 0.9 }, seed);
-        const out = Array.from({ length: 64 }, () => engine.sample(seq));
-        engine.drop(seq);
-        return out;
-      };
-      assert.deepEqual(ids(7), ids(7));
-      assert.notDeepEqual(ids(7), ids(8));
-      return ids(7);
-    }));
+    drawn.push(
+      await using([build, tableModel(TABLES), {}], (engine) => {
+        const ids = (seed) => {
+          const seq = prepare(engine, BELL, { topP: 0.95, minP: 0.02, temperature: 0.9 }, seed);
+          const out = Array.from({ length: 64 }, () => engine.sample(seq));
+          engine.drop(seq);
+          return out;
+        };
+        assert.deepEqual(ids(7), ids(7));
+        assert.notDeepEqual(ids(7), ids(8));
+        return ids(7);
+      }),
+    );
   }
   for (const ids of drawn) assert.deepEqual(ids, drawn[0]);
 });
 
-test('a fork copies sampler and random state, and draws on its own from there', withEngine((engine) => {
-  const seq = prepare(engine, BELL, { temperature: 1.5 }, 9);
-  engine.sample(seq);
-  const fork = engine.fork(seq);
-  const draw = (s) => Array.from({ length: 30 }, () => engine.sample(s));
-  const first = draw(seq);
-  assert.deepEqual(draw(fork), first);
-  engine.setSampler(fork, { temperature: 0 });
-  assert.equal(new Set(draw(seq)).size > 1, true);
-}));
+test(
+  'a fork copies sampler and random state, and draws on its own from there',
+  withEngine((engine) => {
+    const seq = prepare(engine, BELL, { temperature: 1.5 }, 9);
+    engine.sample(seq);
+    const fork = engine.fork(seq);
+    const draw = (s) => Array.from({ length: 30 }, () => engine.sample(s));
+    const first = draw(seq);
+    assert.deepEqual(draw(fork), first);
+    engine.setSampler(fork, { temperature: 0 });
+    assert.equal(new Set(draw(seq)).size > 1, true);
+  }),
+);
 
-test('logits are not changed by sampling, and any kept row can be drawn from', withEngine((engine) => {
-  const [one, two] = [engine.seq(), engine.seq()];
-  engine.eval([[BELL, one], [STEPS, two]]);
-  const before = [engine.logits(0), engine.logits(1)];
-  engine.setSampler(one, { ...PLAIN, temperature: 0 });
-  engine.bias(one, { 5: 100 });
-  assert.equal(engine.sample(one, 1), 5);
-  engine.bias(one, {});
-  assert.equal(engine.sample(one, 1), N_VOCAB - 1);
-  assert.equal(engine.sample(one, 0), argmax(TABLES[BELL]));
-  assert.deepEqual([engine.logits(0), engine.logits(1)], before);
-}));
+test(
+  'logits are not changed by sampling, and any kept row can be drawn from',
+  withEngine((engine) => {
+    const [one, two] = [engine.seq(), engine.seq()];
+    engine.eval([
+      [BELL, one],
+      [STEPS, two],
+    ]);
+    const before = [engine.logits(0), engine.logits(1)];
+    engine.setSampler(one, { ...PLAIN, temperature: 0 });
+    engine.bias(one, { 5: 100 });
+    assert.equal(engine.sample(one, 1), 5);
+    engine.bias(one, {});
+    assert.equal(engine.sample(one, 1), N_VOCAB - 1);
+    assert.equal(engine.sample(one, 0), argmax(TABLES[BELL]));
+    assert.deepEqual([engine.logits(0), engine.logits(1)], before);
+  }),
+);
 
-test('values out of range are refused by name, and leave what was set', withEngine((engine) => {
-  const seq = prepare(engine, BELL, { temperature: 0 });
-  const refused = {
-    temperature: [-1, NaN, Infinity, -1e-9],
-    topK: [-1, 1.5, NaN, Infinity],
-    topP: [-0.1, 1.0000001, NaN],
-    minP: [-1, 2, NaN],
-    repeatPenalty: [0, -1, NaN, Infinity],
-    frequencyPenalty: [NaN, Infinity, -Infinity],
-    presencePenalty: [NaN, Infinity],
-  };
-  for (const [name, values] of Object.entries(refused)) {
-    const snake = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    for (const value of values) {
-      assert.throws(() => engine.setSampler(seq, { [name]: value }), { code: 'ARGUMENT', message: new RegExp(snake) }, `${name} ${value}`);
+test(
+  'values out of range are refused by name, and leave what was set',
+  withEngine((engine) => {
+    const seq = prepare(engine, BELL, { temperature: 0 });
+    const refused = {
+      temperature: [-1, NaN, Infinity, -1e-9],
+      topK: [-1, 1.5, NaN, Infinity],
+      topP: [-0.1, 1.0000001, NaN],
+      minP: [-1, 2, NaN],
+      repeatPenalty: [0, -1, NaN, Infinity],
+      frequencyPenalty: [NaN, Infinity, -Infinity],
+      presencePenalty: [NaN, Infinity],
+    };
+    for (const [name, values] of Object.entries(refused)) {
+      const snake = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+      for (const value of values) {
+        assert.throws(
+          () => engine.setSampler(seq, { [name]: value }),
+          { code: 'ARGUMENT', message: new RegExp(snake) },
+          `${name} ${value}`,
+        );
+      }
     }
-  }
-  assert.throws(() => engine.setSampler(seq, { topP_: 1 }), { name: 'TypeError', message: /topP_.*topP/ });
-  assert.throws(() => engine.bias(seq, { [N_VOCAB]: 1 }), { code: /ARGUMENT|TOKEN/, message: new RegExp(`${N_VOCAB}`) });
-  assert.throws(() => engine.bias(seq, { [-1]: 1 }), { code: /ARGUMENT|TOKEN/ });
-  assert.throws(() => engine.bias(seq, { 3: NaN }), { code: 'ARGUMENT' });
-  for (const seed of [-1, 1.5, NaN, 2n ** 64n]) assert.throws(() => engine.seed(seq, seed), { name: 'RangeError' });
-  assert.throws(() => engine.sample(seq, 0, [N_VOCAB]), { code: /ARGUMENT|TOKEN/ });
-  assert.throws(() => engine.sample(seq, 1));
-  assert.throws(() => engine.sample(seq + 1), { code: 'SEQ' });
-  assert.equal(engine.sample(seq), argmax(TABLES[BELL]), 'still greedy, without bias');
-}));
+    assert.throws(() => engine.setSampler(seq, { topP_: 1 }), { name: 'TypeError', message: /topP_.*topP/ });
+    assert.throws(() => engine.bias(seq, { [N_VOCAB]: 1 }), {
+      code: /ARGUMENT|TOKEN/,
+      message: new RegExp(`${N_VOCAB}`),
+    });
+    assert.throws(() => engine.bias(seq, { [-1]: 1 }), { code: /ARGUMENT|TOKEN/ });
+    assert.throws(() => engine.bias(seq, { 3: NaN }), { code: 'ARGUMENT' });
+    for (const seed of [-1, 1.5, NaN, 2n ** 64n])
+      assert.throws(() => engine.seed(seq, seed), { name: 'RangeError' });
+    assert.throws(() => engine.sample(seq, 0, [N_VOCAB]), { code: /ARGUMENT|TOKEN/ });
+    assert.throws(() => engine.sample(seq, 1));
+    assert.throws(() => engine.sample(seq + 1), { code: 'SEQ' });
+    assert.equal(engine.sample(seq), argmax(TABLES[BELL]), 'still greedy, without bias');
+  }),
+);
 
 test('nothing to sample from is an error, a lone candidate is drawn', async () => {
   const infinite = (n) => row((i) => (i < n ? 0 : -Infinity));

@@ -1,7 +1,7 @@
 /**
- * engines.js: every build of the engine that tests compare: the released variants in dist/, and from build/ the
- * reference kernels (ref) and the one whose memory moves at every chance (grow), each with the thread counts
- * that make sense for it. What this Node cannot run is told, not hidden.
+ * engines.js: every build of the engine that tests compare: the released variants in dist/, and from
+ * build/ the reference kernels (ref) and the one whose memory moves at every chance (grow), each with the
+ * thread counts that make sense for it. What this Node cannot run is told, not hidden.
  */
 import { readFileSync } from 'node:fs';
 import { createEngine, createLoader, readHeader, runnable, support } from '../../web/engine.js';
@@ -10,17 +10,27 @@ import { VARIANTS } from '../../web/features.js';
 /** From here on nothing may be missing. */
 const NODE_WITH_ALL = 22;
 
-/** @typedef {{ name: string, variant: string, path: URL, threads: number[], fuses: boolean }} Build
- *  variant: what it runs as; fuses: floats are multiplied and added in one rounding, so that bits are its own */
+/**
+ * @typedef {{ name: string, variant: string, path: URL, threads: number[], fuses: boolean }} Build
+ *   variant: what it runs as; fuses: floats are multiplied and added in one rounding, with bits of their own
+ */
 
 /** @param {string} path @param {string} variant @param {number[]} threads @returns {Build} */
 function describe(path, variant, threads) {
   const name = path.slice(path.indexOf('-') + 1, path.indexOf('.'));
-  return { name, variant, path: new URL(`../../${path}`, import.meta.url), threads, fuses: variant.startsWith('relaxed') };
+  return {
+    name,
+    variant,
+    path: new URL(`../../${path}`, import.meta.url),
+    threads,
+    fuses: variant.startsWith('relaxed'),
+  };
 }
 
 const ALL = [
-  ...VARIANTS.toReversed().map((name) => describe(`dist/lm-${name}.wasm`, name, name.endsWith('-mt') ? [1, 2, 4] : [1])),
+  ...VARIANTS.toReversed().map((name) =>
+    describe(`dist/lm-${name}.wasm`, name, name.endsWith('-mt') ? [1, 2, 4] : [1]),
+  ),
   describe('build/lm-ref.wasm', 'simd', [1]),
   describe('build/lm-grow.wasm', 'simd', [1]),
 ];
@@ -49,7 +59,12 @@ function moduleOf({ name, path }) {
   return module;
 }
 
-const optionsOf = (build, options) => ({ threads: 1, ...options, variant: build.variant, wasm: () => moduleOf(build) });
+const optionsOf = (build, options) => ({
+  threads: 1,
+  ...options,
+  variant: build.variant,
+  wasm: () => moduleOf(build),
+});
 
 /**
  * A model in one of the builds.
@@ -87,7 +102,8 @@ export async function using(args, use) {
 export function feed(engine, seq, tokens, want = 'last') {
   const { maxBatch } = engine.info;
   const last = Math.floor((tokens.length - 1) / maxBatch) * maxBatch;
-  for (let i = 0; i < last; i += maxBatch) engine.eval({ tokens: tokens.slice(i, i + maxBatch), seq }, 'none');
+  for (let i = 0; i < last; i += maxBatch)
+    engine.eval({ tokens: tokens.slice(i, i + maxBatch), seq }, 'none');
   return engine.eval({ tokens: tokens.slice(last), seq }, want);
 }
 

@@ -95,17 +95,27 @@ export function encode(type, values) {
   const { items, bytes, encode: one } = TYPES[type];
   const out = new Uint8Array((values.length / items) * bytes);
   const view = new DataView(out.buffer);
-  for (let i = 0, o = 0; i < values.length; i += items, o += bytes) one(view, o, Array.from(values.slice(i, i + items)));
+  for (let i = 0, o = 0; i < values.length; i += items, o += bytes)
+    one(view, o, Array.from(values.slice(i, i + items)));
   return out;
 }
 
 /* ---- The container ---- */
 
 const VALUE = {
-  u8: [0, 1, 'setUint8'], i8: [1, 1, 'setInt8'], u16: [2, 2, 'setUint16'], i16: [3, 2, 'setInt16'],
-  u32: [4, 4, 'setUint32'], i32: [5, 4, 'setInt32'], f32: [6, 4, 'setFloat32'], bool: [7, 1, 'setUint8'],
-  string: [8], array: [9],
-  u64: [10, 8, 'setBigUint64'], i64: [11, 8, 'setBigInt64'], f64: [12, 8, 'setFloat64'],
+  u8: [0, 1, 'setUint8'],
+  i8: [1, 1, 'setInt8'],
+  u16: [2, 2, 'setUint16'],
+  i16: [3, 2, 'setInt16'],
+  u32: [4, 4, 'setUint32'],
+  i32: [5, 4, 'setInt32'],
+  f32: [6, 4, 'setFloat32'],
+  bool: [7, 1, 'setUint8'],
+  string: [8],
+  array: [9],
+  u64: [10, 8, 'setBigUint64'],
+  i64: [11, 8, 'setBigInt64'],
+  f64: [12, 8, 'setFloat64'],
 };
 
 /** Names of all metadata types. */
@@ -145,7 +155,10 @@ class Writer {
   type(type, v) {
     this.scalar('u32', type === 'raw' ? v.type : VALUE[type][0]);
   }
-  /** One metadata value: a scalar, a string, ['element type', [values]] for an array, or for 'raw' {type, bytes}. */
+  /**
+   * One metadata value: a scalar, a string, ['element type', [values]] for an array, or for 'raw' {type,
+   * bytes}.
+   */
   value(type, v) {
     if (type === 'raw') return this.bytes(v.bytes);
     if (type === 'string') return this.string(v);
@@ -176,14 +189,23 @@ function sizeOf({ dims, type = 'F32', bytes, size }) {
  * A GGUF file.
  * @param {object} file
  * @param {Record<string, [string, any]> | [string, [string, any]][]} [file.meta]  key to [type, value]
- * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros); offset and
+  * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros);
+  * offset and
  *   nDims overrule what stands in the header; type may be a number, then with bytes or size}
  * @param {number} [file.version]
  * @param {number} [file.alignment]  what the offsets obey; the key is written where it is not 32
  * @param {boolean} [file.headerOnly]  leaves the tensors' bytes out
  * @param {bigint | number} [file.nTensors]  overrules the count, as does nKeys
  */
-export function makeGguf({ meta = {}, tensors = [], version = 3, alignment = 32, headerOnly = false, nTensors, nKeys }) {
+export function makeGguf({
+  meta = {},
+  tensors = [],
+  version = 3,
+  alignment = 32,
+  headerOnly = false,
+  nTensors,
+  nKeys,
+}) {
   const entries = Array.isArray(meta) ? [...meta] : Object.entries(meta);
   if (alignment !== 32) entries.push(['general.alignment', ['u32', alignment]]);
   const w = new Writer();
@@ -231,7 +253,8 @@ export function randomNumbers(seed) {
 /** n values around `mean`, nearly normal, of standard deviation sigma. */
 function bell(random, n, sigma, mean = 0) {
   const out = new Float32Array(n);
-  for (let i = 0; i < n; i++) out[i] = mean + sigma * (random() + random() + random() + random() - 2) * Math.sqrt(3);
+  for (let i = 0; i < n; i++)
+    out[i] = mean + sigma * (random() + random() + random() + random() - 2) * Math.sqrt(3);
   return out;
 }
 
@@ -252,7 +275,14 @@ function tensorList(s) {
       matrix('attn_k.weight', kv, d),
       matrix('attn_v.weight', kv, d),
       matrix('attn_output.weight', d, q),
-      ...(s.bias ? [bias('attn_q.bias', q), bias('attn_k.bias', kv), bias('attn_v.bias', kv), bias('attn_output.bias', d)] : []),
+      ...(s.bias
+        ? [
+            bias('attn_q.bias', q),
+            bias('attn_k.bias', kv),
+            bias('attn_v.bias', kv),
+            bias('attn_output.bias', d),
+          ]
+        : []),
       norm('ffn_norm.weight'),
       matrix('ffn_gate.weight', dFf, d),
       matrix('ffn_up.weight', dFf, d),
@@ -279,17 +309,23 @@ function modelMeta(s) {
     [`${a}.attention.head_count`]: ['u32', s.nHeads],
     [`${a}.attention.head_count_kv`]: ['u32', s.nKvHeads],
     [`${a}.attention.layer_norm_rms_epsilon`]: ['f32', s.eps],
-    ...(s.headDim * s.nHeads === s.dModel ? {} : {
-      [`${a}.attention.key_length`]: ['u32', s.headDim],
-      [`${a}.attention.value_length`]: ['u32', s.headDim],
-    }),
+    ...(s.headDim * s.nHeads === s.dModel
+      ? {}
+      : {
+          [`${a}.attention.key_length`]: ['u32', s.headDim],
+          [`${a}.attention.value_length`]: ['u32', s.headDim],
+        }),
     [`${a}.rope.dimension_count`]: ['u32', s.ropeDim],
     [`${a}.rope.freq_base`]: ['f32', s.ropeTheta],
-    ...(scaling ? {
-      [`${a}.rope.scaling.type`]: ['string', scaling.type],
-      [`${a}.rope.scaling.factor`]: ['f32', scaling.factor],
-      ...(scaling.originalContext ? { [`${a}.rope.scaling.original_context_length`]: ['u32', scaling.originalContext] } : {}),
-    } : {}),
+    ...(scaling
+      ? {
+          [`${a}.rope.scaling.type`]: ['string', scaling.type],
+          [`${a}.rope.scaling.factor`]: ['f32', scaling.factor],
+          ...(scaling.originalContext
+            ? { [`${a}.rope.scaling.original_context_length`]: ['u32', scaling.originalContext] }
+            : {}),
+        }
+      : {}),
     [`${a}.vocab_size`]: ['u32', s.nVocab],
     ...vocabulary(s.vocabulary, s.nVocab),
     ...(s.chatTemplate ? { 'tokenizer.chat_template': ['string', s.chatTemplate] } : {}),
@@ -299,17 +335,35 @@ function modelMeta(s) {
 
 /** What makeModel makes unless told otherwise. */
 export const SHAPE = {
-  arch: 'llama', nLayers: 2, dModel: 64, nHeads: 4, nKvHeads: 2, dFf: 96, nVocab: 320, nCtx: 512,
-  eps: 1e-5, ropeTheta: 10000, type: 'F32', seed: 1, vocabulary: 'spm', tied: false, bias: false,
-  ropeScaling: null, ropeFreqs: null, chatTemplate: null, meta: {}, weights: {}, extraTensors: [],
+  arch: 'llama',
+  nLayers: 2,
+  dModel: 64,
+  nHeads: 4,
+  nKvHeads: 2,
+  dFf: 96,
+  nVocab: 320,
+  nCtx: 512,
+  eps: 1e-5,
+  ropeTheta: 10000,
+  type: 'F32',
+  seed: 1,
+  vocabulary: 'spm',
+  tied: false,
+  bias: false,
+  ropeScaling: null,
+  ropeFreqs: null,
+  chatTemplate: null,
+  meta: {},
+  weights: {},
+  extraTensors: [],
 };
 
 /**
- * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given. Matrices
- * are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a function of
- * (column, row). Null in `meta` leaves a key out, null in `weights` a tensor; `extraTensors`
- * are rows as in tensorList. order 'reversed' writes the tensors
- * last to first. Other options as makeGguf.
+  * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given.
+  * Matrices are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a
+  * function of (column, row). Null in `meta` leaves a key out, null in `weights` a tensor; `extraTensors`
+  * are rows as in tensorList. order 'reversed' writes the tensors last to first. Other options as
+  * makeGguf.
  * @returns {Uint8Array}
  */
 export function makeModel(options = {}) {

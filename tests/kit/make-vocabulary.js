@@ -36,7 +36,10 @@ function spm(size) {
     'tokenizer.ggml.model': ['string', 'llama'],
     'tokenizer.ggml.tokens': ['array', ['string', tokens]],
     'tokenizer.ggml.scores': ['array', ['f32', tokens.map((_, i) => (i < nFixed ? 0 : nFixed - i))]],
-    'tokenizer.ggml.token_type': ['array', ['i32', tokens.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < nFixed ? 6 : 1))]],
+    'tokenizer.ggml.token_type': [
+      'array',
+      ['i32', tokens.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < nFixed ? 6 : 1))],
+    ],
     'tokenizer.ggml.bos_token_id': ['u32', 1],
     'tokenizer.ggml.eos_token_id': ['u32', 2],
     'tokenizer.ggml.unknown_token_id': ['u32', 0],

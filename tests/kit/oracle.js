@@ -48,16 +48,23 @@ function ropeTable(meta, tensors, arch, ropeDim) {
   const scaling = meta.get(`${arch}.rope.scaling.type`) ?? 'none';
   const factor = scaling === 'none' ? 1 : (meta.get(`${arch}.rope.scaling.factor`) ?? 1);
   const divisors = tensors.get('rope_freqs.weight')?.values();
-  const freqs = Float64Array.from({ length: ropeDim / 2 }, (_, i) => base ** ((-2 * i) / ropeDim) / (divisors?.[i] ?? 1));
+  const freqs = Float64Array.from(
+    { length: ropeDim / 2 },
+    (_, i) => base ** ((-2 * i) / ropeDim) / (divisors?.[i] ?? 1),
+  );
   if (scaling !== 'yarn') return { freqs: freqs.map((f) => f / factor), magnitude: 1 };
   /* YaRN: pairs that turn more than 32 times in the original context stay, those that turn less than once are
    * interpolated, between them a ramp. */
-  const context = meta.get(`${arch}.rope.scaling.original_context_length`) ?? meta.get(`${arch}.context_length`);
+  const context =
+    meta.get(`${arch}.rope.scaling.original_context_length`) ?? meta.get(`${arch}.context_length`);
   const pairOfTurns = (turns) => (ropeDim * Math.log(context / (turns * 2 * Math.PI))) / (2 * Math.log(base));
   const first = Math.max(0, Math.floor(pairOfTurns(32)));
   const last = Math.min(ropeDim - 1, Math.ceil(pairOfTurns(1)));
   const ramp = (i) => Math.min(1, Math.max(0, (i - first) / Math.max(0.001, last - first)));
-  return { freqs: freqs.map((f, i) => f * (1 - ramp(i)) + (f / factor) * ramp(i)), magnitude: 1 + 0.1 * Math.log(factor) };
+  return {
+    freqs: freqs.map((f, i) => f * (1 - ramp(i)) + (f / factor) * ramp(i)),
+    magnitude: 1 + 0.1 * Math.log(factor),
+  };
 }
 
 export class Oracle {
@@ -199,7 +206,13 @@ export class Oracle {
       const m = this.#norm(x, w.ffnNorm);
       const gate = this.#multiply(w.gate, m);
       const up = this.#multiply(w.up, m);
-      add(x, this.#multiply(w.down, gate.map((g, i) => (g / (1 + Math.exp(-g))) * up[i])));
+      add(
+        x,
+        this.#multiply(
+          w.down,
+          gate.map((g, i) => (g / (1 + Math.exp(-g))) * up[i]),
+        ),
+      );
     });
     return this.#multiply(this.output, this.#norm(x, this.outputNorm));
   }

@@ -1,6 +1,7 @@
 /**
- * read-gguf.js: a GGUF file as JS sees it, read without the engine so that tests have a second opinion: metadata,
- * tensor list, and the weights as float64, each block exactly as its format defines it. Trusts the file.
+  * read-gguf.js: a GGUF file as JS sees it, read without the engine so that tests have a second opinion:
+  * metadata, tensor list, and the weights as float64, each block exactly as its format defines it. Trusts
+  * the file.
  */
 import { f16Value } from './make-model.js';
 
@@ -19,7 +20,15 @@ const TYPES = new Map([
   [0, { name: 'F32', items: 1, bytes: 4, value: (v, o) => v.getFloat32(o, true) }],
   [1, { name: 'F16', items: 1, bytes: 2, value: half }],
   [2, { name: 'Q4_0', items: 32, bytes: 18, value: (v, o, i) => half(v, o) * (nibble(v, o + 2, i) - 8) }],
-  [3, { name: 'Q4_1', items: 32, bytes: 20, value: (v, o, i) => half(v, o) * nibble(v, o + 4, i) + half(v, o + 2) }],
+  [
+    3,
+    {
+      name: 'Q4_1',
+      items: 32,
+      bytes: 20,
+      value: (v, o, i) => half(v, o) * nibble(v, o + 4, i) + half(v, o + 2),
+    },
+  ],
   [8, { name: 'Q8_0', items: 32, bytes: 34, value: (v, o, i) => half(v, o) * v.getInt8(o + 2 + i) }],
   [30, { name: 'BF16', items: 1, bytes: 2, value: (v, o) => bf16Value(v.getUint16(o, true)) }],
 ]);
@@ -48,20 +57,34 @@ class Cursor {
   }
   value(type) {
     switch (type) {
-      case 0: return this.#scalar('getUint8', 1);
-      case 1: return this.#scalar('getInt8', 1);
-      case 2: return this.#scalar('getUint16', 2);
-      case 3: return this.#scalar('getInt16', 2);
-      case 4: return this.u32();
-      case 5: return this.#scalar('getInt32', 4);
-      case 6: return this.#scalar('getFloat32', 4);
-      case 7: return this.#scalar('getUint8', 1) !== 0;
-      case 8: return this.string();
-      case 9: return this.#array();
-      case 10: return this.#scalar('getBigUint64', 8);
-      case 11: return this.#scalar('getBigInt64', 8);
-      case 12: return this.#scalar('getFloat64', 8);
-      default: throw new Error(`value type ${type}`);
+      case 0:
+        return this.#scalar('getUint8', 1);
+      case 1:
+        return this.#scalar('getInt8', 1);
+      case 2:
+        return this.#scalar('getUint16', 2);
+      case 3:
+        return this.#scalar('getInt16', 2);
+      case 4:
+        return this.u32();
+      case 5:
+        return this.#scalar('getInt32', 4);
+      case 6:
+        return this.#scalar('getFloat32', 4);
+      case 7:
+        return this.#scalar('getUint8', 1) !== 0;
+      case 8:
+        return this.string();
+      case 9:
+        return this.#array();
+      case 10:
+        return this.#scalar('getBigUint64', 8);
+      case 11:
+        return this.#scalar('getBigInt64', 8);
+      case 12:
+        return this.#scalar('getFloat64', 8);
+      default:
+        throw new Error(`value type ${type}`);
     }
   }
   #array() {
@@ -79,11 +102,13 @@ function weights(view, start, type, n) {
   return out;
 }
 
+/** @typedef {{ dims: number[], typeId: number, type?: string, start: number, values: () => Float64Array }} Tensor
+ *  start counts from the file's first byte; type is missing where it is not one of TYPES */
+
 /**
  * @param {Uint8Array} bytes a whole file
- * @returns {{ version: number, meta: Map<string, any>, headerBytes: number,
- *   tensors: Map<string, { dims: number[], typeId: number, type?: string, start: number, values: () => Float64Array }> }}
- *   64-bit integers in meta are BigInt; start counts from the file's first byte
+ * @returns {{ version: number, meta: Map<string, any>, headerBytes: number, tensors: Map<string, Tensor> }}
+ *   64-bit integers in meta are BigInt
  */
 export function readGguf(bytes) {
   const c = new Cursor(bytes);
@@ -104,11 +129,13 @@ export function readGguf(bytes) {
   const headerBytes = c.at;
   const alignment = meta.get('general.alignment') ?? 32;
   const data = Math.ceil(headerBytes / alignment) * alignment;
-  const tensors = new Map(list.map(({ name, dims, typeId, offset }) => {
-    const type = TYPES.get(typeId);
-    const start = data + offset;
-    const n = dims.reduce((a, b) => a * b, 1);
-    return [name, { dims, typeId, type: type?.name, start, values: () => weights(c.view, start, type, n) }];
-  }));
+  const tensors = new Map(
+    list.map(({ name, dims, typeId, offset }) => {
+      const type = TYPES.get(typeId);
+      const start = data + offset;
+      const n = dims.reduce((a, b) => a * b, 1);
+      return [name, { dims, typeId, type: type?.name, start, values: () => weights(c.view, start, type, n) }];
+    }),
+  );
   return { version, meta, headerBytes, tensors };
 }
