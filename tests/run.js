@@ -11,8 +11,8 @@ import { installPackages } from './kit/packages.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const ALL = readdirSync(new URL('.', import.meta.url)).filter((name) => name.endsWith('.test.js')).map((name) => `tests/${name}`);
-/** They start compilers or browsers: the same whichever Node does. */
-const ONCE = ['tests/api-browsers.test.js', 'tests/browser.test.js', 'tests/native.test.js'];
+/** They start compilers and browsers, or look at files: the same whichever Node does. */
+const ONCE = ['api-browsers', 'browser', 'kernels', 'native', 'package', 'serve'].map((name) => `tests/${name}.test.js`);
 const NEWEST = 24;
 const OLDER = [20, 22];
 /** For a test that hangs. */
