@@ -1,5 +1,5 @@
 /**
- * Logits against references: a float64 forward pass from outside (the fixtures' golden values), and our own
+ * golden.test.js: logits against references: a float64 forward pass from outside (the fixtures' golden values), and our own
  * oracle, itself held to those values, for generated models of every shape and type.
  */
 import assert from 'node:assert/strict';

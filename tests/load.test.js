@@ -1,5 +1,5 @@
 /**
- * Loading: what a header says arrives as it stands, a file may come in any pieces and end anywhere, and what
+ * load.test.js: loading: what a header says arrives as it stands, a file may come in any pieces and end anywhere, and what
  * is wrong with a call changes nothing.
  */
 import assert from 'node:assert/strict';

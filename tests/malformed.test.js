@@ -1,5 +1,5 @@
 /**
- * Files that are broken, contradict themselves or ask for what is not there: each is refused in a sentence
+ * malformed.test.js: files that are broken, contradict themselves or ask for what is not there: each is refused in a sentence
  * that names the key or tensor, at the earliest moment, without a trap and without great memory.
  */
 import assert from 'node:assert/strict';

@@ -1,10 +1,11 @@
 /**
-  * The sampler chain against its definition (src/sample.def, src/sample.c): bias, penalties, top-k, top-p,
-  * min-p, temperature, draw. The logits are exactly known: a model made for it.
+ * sampler.test.js: the sampler chain against its definition (src/sample.def, src/sample.c): bias, penalties, top-k, top-p,
+ * min-p, temperature, draw. The logits are exactly known: a model made for it.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { argmax, softmax } from './kit/compare.js';
+import { assertDrawn } from './kit/draws.js';
 import { BUILDS, tellMissing, using } from './kit/engines.js';
 import { randomNumbers } from './kit/make-model.js';
 import { tableModel } from './kit/probes.js';
@@ -78,31 +79,6 @@ function counts(engine, t, options, { last = [], bias = {}, draws = DRAWS, seed 
   for (let i = 0; i < draws; i++) out[engine.sample(seq, 0, last)]++;
   engine.drop(seq);
   return out;
-}
-
-/** Fails where counts are no likely outcome of p: a token without probability, or a chi-square beyond five
- * standard deviations. */
-function assertDrawn(count, p, what) {
-  const draws = count.reduce((a, b) => a + b);
-  let chi = 0;
-  let freedom = -1;
-  let [restCount, restP] = [0, 0];
-  for (let id = 0; id < p.length; id++) {
-    if (p[id] === 0) assert.equal(count[id], 0, `${what}: token ${id} has no probability`);
-    if (p[id] * draws < 5) {
-      restCount += count[id];
-      restP += p[id];
-    } else {
-      chi += (count[id] - p[id] * draws) ** 2 / (p[id] * draws);
-      freedom++;
-    }
-  }
-  if (restP * draws >= 5) {
-    chi += (restCount - restP * draws) ** 2 / (restP * draws);
-    freedom++;
-  } else assert.ok(restCount <= restP * draws + 12, `${what}: ${restCount} draws of unlikely tokens`);
-  const most = freedom + 5 * Math.sqrt(2 * Math.max(1, freedom));
-  assert.ok(chi <= most, `${what}: chi-square ${chi.toFixed(1)} with ${freedom} degrees of freedom`);
 }
 
 const [build] = BUILDS;

@@ -29,7 +29,7 @@ const START_MS = 60_000;
 const NEEDS = {
   chromium: [['chromium', 'chromium-browser', 'google-chrome-stable', 'google-chrome']],
   firefox: [['firefox-esr', 'firefox']],
-  webkit: [['WebKitWebDriver'], ['xvfb-run'], ['MiniBrowser']],
+  webkit: [['WebKitWebDriver'], ['xvfb-run'], ['MiniBrowser'], ['xauth']],
 };
 
 /* Chromium's sandbox refuses root, which containers run as; the rest keeps it off the network. */

@@ -1,7 +1,7 @@
 /**
-  * fixtures.js: the conformance fixtures, a folder beside the checkout (../shared/fixtures), and the real
-  * model in models/. Neither belongs to the project's files: where one is absent, tests that need it say
-  * "skipped"; with CI=true its absence is a failure.
+ * fixtures.js: the conformance fixtures, a folder beside the checkout (../shared/fixtures), and the real
+ * model in models/. Neither belongs to the project's files: where one is absent, tests that need it say
+ * "skipped"; with CI=true its absence is a failure.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';

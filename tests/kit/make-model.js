@@ -189,8 +189,8 @@ function sizeOf({ dims, type = 'F32', bytes, size }) {
  * A GGUF file.
  * @param {object} file
  * @param {Record<string, [string, any]> | [string, [string, any]][]} [file.meta]  key to [type, value]
-  * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros);
-  * offset and
+ * @param {object[]} [file.tensors]  {name, dims, type = 'F32', and values, bytes or neither (zeros);
+ * offset and
  *   nDims overrule what stands in the header; type may be a number, then with bytes or size}
  * @param {number} [file.version]
  * @param {number} [file.alignment]  what the offsets obey; the key is written where it is not 32
@@ -359,11 +359,11 @@ export const SHAPE = {
 };
 
 /**
-  * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given.
-  * Matrices are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a
-  * function of (column, row). Null in `meta` leaves a key out, null in `weights` a tensor; `extraTensors`
-  * are rows as in tensorList. order 'reversed' writes the tensors last to first. Other options as
-  * makeGguf.
+ * A whole model; names as in SHAPE. `headDim` is dModel / nHeads and `ropeDim` headDim unless given.
+ * Matrices are of `type`, vectors F32. `weights` overrules single tensors: name to values, or to a
+ * function of (column, row). Null in `meta` leaves a key out, null in `weights` a tensor; `extraTensors`
+ * are rows as in tensorList. order 'reversed' writes the tensors last to first. Other options as
+ * makeGguf.
  * @returns {Uint8Array}
  */
 export function makeModel(options = {}) {

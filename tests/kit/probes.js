@@ -1,8 +1,8 @@
 /**
  * probes.js: models built by hand so that their logits show one thing.
  *
-  * Each token's embedding is a unit vector; matrices that are not needed are zero, so that a layer adds
-  * nothing but what the probe is about; the output matrix reads single dimensions.
+ * Each token's embedding is a unit vector; matrices that are not needed are zero, so that a layer adds
+ * nothing but what the probe is about; the output matrix reads single dimensions.
  */
 import { makeModel } from './make-model.js';
 
@@ -106,9 +106,9 @@ export const headProbe = (nHeads, nKvHeads) =>
 export const ROPE = { filler: 0, key: 1, query: 2 };
 
 /**
-  * One head whose only key is ROPE.key's and whose only query is ROPE.query's: shown(0) of a query is the
-  * share that the key gets among scores of 0. Positions count `stride` times (RoPE's divisors are 1 /
-  * stride), so that a short context reaches far.
+ * One head whose only key is ROPE.key's and whose only query is ROPE.query's: shown(0) of a query is the
+ * share that the key gets among scores of 0. Positions count `stride` times (RoPE's divisors are 1 /
+ * stride), so that a short context reaches far.
  * @param {{ q: number[], k: number[], stride: number, theta: number }} options q, k: [headDim]
  */
 export function ropeProbe({ q, k, stride, theta }) {

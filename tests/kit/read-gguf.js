@@ -1,7 +1,7 @@
 /**
-  * read-gguf.js: a GGUF file as JS sees it, read without the engine so that tests have a second opinion:
-  * metadata, tensor list, and the weights as float64, each block exactly as its format defines it. Trusts
-  * the file.
+ * read-gguf.js: a GGUF file as JS sees it, read without the engine so that tests have a second opinion:
+ * metadata, tensor list, and the weights as float64, each block exactly as its format defines it. Trusts
+ * the file.
  */
 import { f16Value } from './make-model.js';
 
