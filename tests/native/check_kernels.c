@@ -152,6 +152,7 @@ static void prepare(struct product *p, const struct kernels *set) {
   set->act_place(&p->act, mem, p->n_cols, p->n_tokens, p->k->needs);
   set->act_make(&p->act, p->x, p->n_cols, p->n_cols, 0, p->n_tokens / 2, p->k->needs, p->precision);
   set->act_make(&p->act, p->x, p->n_cols, p->n_cols, p->n_tokens / 2, p->n_tokens, p->k->needs, p->precision);
+  for (uint32_t k = p->n_cols; p->act.f && k < p->act.n_cols; k++) check(p->act.f[k] == 0, "padding is not zero");
   p->scratch = take(MAT_SCRATCH);
 }
 
