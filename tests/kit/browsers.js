@@ -24,6 +24,7 @@ const POLL_MS = 40;
 const UNTIL_MS = 60_000;
 /* The tests start several browsers on few cores. */
 const START_MS = 60_000;
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
 /** What each browser needs, by the names under which distributions have it; the first found is taken. */
 const NEEDS = {
@@ -185,7 +186,12 @@ async function startWebKit([driver, xvfb, miniBrowser]) {
   const end = () => {
     if (child.exitCode === null) process.kill(-child.pid, 'SIGTERM');
   };
+  const endToo = (signal) => {
+    end();
+    process.kill(process.pid, signal);
+  };
   process.once('exit', end);
+  for (const signal of SIGNALS) process.once(signal, endToo);
   const driverUrl = `http://127.0.0.1:${port}`;
   await answering(`${driverUrl}/status`);
   let version = '';
@@ -196,6 +202,7 @@ async function startWebKit([driver, xvfb, miniBrowser]) {
     },
     async close() {
       process.off('exit', end);
+      for (const signal of SIGNALS) process.off(signal, endToo);
       const ended = new Promise((resolve) => child.once('exit', resolve));
       end();
       await ended;
