@@ -1,6 +1,7 @@
 /**
- * browser.test.js: the demo, driven in three browsers by keys and clicks through its visible controls, with the
- * real model and with small ones, isolated and not; and equal bits of every variant in browsers and in Node.
+ * browser.test.js: the demo, driven in three browsers by keys and clicks through its visible controls, with
+ * the real model and with small ones, isolated and not; and equal bits of every variant in browsers and Node.
+ * Above 400 lines, so that each browser is started once.
  */
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
