@@ -1,7 +1,7 @@
 /**
- * invariance.test.js: what must not change a bit: threads, batches, prefill or decode, the sizes of chunks that come in, what
- * other sequences do, the cache's history; for quantised models the variant too. And what must not change
- * at all: logits before a changed token, scores at the same distance.
+ * invariance.test.js: what must not change a bit: threads, batches, prefill or decode, the sizes of chunks
+ * that come in, what other sequences do, the cache's history; for quantised models the variant too. And
+ * what must not change at all: logits before a changed token, scores at the same distance.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

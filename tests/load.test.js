@@ -1,6 +1,6 @@
 /**
- * load.test.js: loading: what a header says arrives as it stands, a file may come in any pieces and end anywhere, and what
- * is wrong with a call changes nothing.
+ * load.test.js: what a header says arrives as it stands, a file may come in any pieces and end anywhere,
+ * and what is wrong with a call changes nothing.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,6 +1,7 @@
 /**
- * malformed.test.js: files that are broken, contradict themselves or ask for what is not there: each is refused in a sentence
- * that names the key or tensor, at the earliest moment, without a trap and without great memory.
+ * malformed.test.js: files that are broken, contradict themselves or ask for what is not there: each is
+ * refused in a sentence that names the key or tensor, at the earliest moment, without a trap and without
+ * great memory.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -153,7 +154,7 @@ test('keys: a missing one is named or has its default, a wrong one is named with
   await assertRefused(withValue('rope.dimension_count', 'u32', 18), /rope\.dimension_count.*18.*16/);
   await assertRefused(withValue('rope.freq_base', 'f32', NaN), /rope\.freq_base/);
   await assertRefused(withValue('attention.layer_norm_rms_epsilon', 'f32', -1), /epsilon.*-1/);
-  await assertRefused(withValue('rope.scaling.type', 'string', 'longrope'), /longrope/, 'UNSUPPORTED');
+  await assertRefused(withValue('rope.scaling.type', 'string', 'dynamic'), /dynamic/, 'UNSUPPORTED');
   await assertRefused(makeModel({ ...NANO, arch: 'mamba' }), /mamba/, 'UNSUPPORTED');
   for (const [heads, kvHeads] of [
     [4, 3],

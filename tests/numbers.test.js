@@ -1,6 +1,7 @@
 /**
- * numbers.test.js: exact numbers that follow from a model's shape: bytes of the cache, how it grows, what a token costs,
- * and the memory as the engine really takes it. Each expected value is worked out from the shape, here.
+ * numbers.test.js: exact numbers that follow from a model's shape: bytes of the cache, how it grows, what
+ * a token costs, and the memory as the engine really takes it. Each expected value is worked out from the
+ * shape, here.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,6 +1,6 @@
 /**
- * sampler.test.js: the sampler chain against its definition (src/sample.def, src/sample.c): bias, penalties, top-k, top-p,
- * min-p, temperature, draw. The logits are exactly known: a model made for it.
+ * sampler.test.js: the sampler chain against its definition (src/sample.def, src/sample.c): bias,
+ * penalties, top-k, top-p, min-p, temperature, draw. The logits are exactly known: a model made for it.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
