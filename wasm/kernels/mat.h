@@ -35,6 +35,9 @@ _Static_assert(sizeof(struct mat_panel) <= MAT_SCRATCH, "scratch");
 /* s[v] += products of one block of rows 4v .. 4v + 3: four int32, or with u7 eight int16 that are
  * yet to be added in pairs. w: the block's weights; mask: constant of the form. */
 typedef void mat_dot(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t mask);
+/* The same for block b of the panel and two tokens: s[0..3] is the token whose block of x is b0, s[4..7]
+ * that of b1. More than 8 accumulators spill in V8. */
+typedef void mat_dot_tile(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0, size_t b1);
 /* One block of weights to block b of the panel. */
 typedef void mat_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t mask);
 
@@ -44,6 +47,7 @@ struct mat_form {
   bool min, u7;
   enum vec_constant mask;
   mat_dot *dot;
+  mat_dot_tile *dot_tile;
   mat_unpack *unpack;
 };
 
@@ -78,11 +82,11 @@ INLINE void mat_decode(const struct mat_form *f, const uint8_t *w, const struct 
   }
 }
 
-/* Tiles of 16 rows x 2 tokens: s[0..3] is token 0, s[4..7] token 1, `stride` operands on. More than
- * 8 accumulators spill in V8. */
-INLINE void mat_tile_i16(v128_t s[8], const int16_t *w, const int16_t *q, size_t stride) {
-  ROLLED for (int i = 0; i < 16; i++, w += 32, q += 2) {
-    const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + stride);
+INLINE void mat_dot_tile_i16(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
+                             size_t b1) {
+  const int16_t *w = p->i16[b][0][0], *q0 = x->q16 + 32 * b0, *q1 = x->q16 + 32 * b1;
+  ROLLED for (int i = 0; i < 16; i++, w += 32, q0 += 2, q1 += 2) {
+    const v128_t x0 = v_load_splat(q0), x1 = v_load_splat(q1);
     UNROLLED for (int v = 0; v < 4; v++) {
       const v128_t wv = v_load(w + 8 * v);
       s[v] = v_add32(s[v], v_dot16(x0, wv));
@@ -92,19 +96,18 @@ INLINE void mat_tile_i16(v128_t s[8], const int16_t *w, const int16_t *q, size_t
 }
 
 #if VEC_HAS_RELAXED
-INLINE void mat_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, size_t stride) {
-  ROLLED for (int i = 0; i < 8; i++, w += 64, q += 4) {
-    const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + stride);
+INLINE void mat_dot_tile_u7(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
+                            size_t b1) {
+  const uint8_t *w = p->u7[b][0][0];
+  const int8_t *q0 = x->q + 32 * b0, *q1 = x->q + 32 * b1;
+  ROLLED for (int i = 0; i < 8; i++, w += 64, q0 += 4, q1 += 4) {
+    const v128_t x0 = v_load_splat(q0), x1 = v_load_splat(q1);
     UNROLLED for (int v = 0; v < 4; v++) {
       const v128_t wv = v_load(w + 16 * v);
       s[v] = v_add16(s[v], v_dot8_u7(x0, wv));
       s[v + 4] = v_add16(s[v + 4], v_dot8_u7(x1, wv));
     }
   }
-}
-#else
-INLINE void mat_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, size_t stride) {
-  (void)s, (void)w, (void)q, (void)stride;
 }
 #endif
 
@@ -134,8 +137,7 @@ INLINE void mat_tile(const struct mat_form *f, const struct mat_panel *p, const 
     v128_t s[8];
     s[0] = s[1] = s[2] = s[3] = f->u7 ? mat_start(f, x, b0 + b) : v_i32(0);
     s[4] = s[5] = s[6] = s[7] = f->u7 ? mat_start(f, x, b1 + b) : v_i32(0);
-    if (f->u7) mat_tile_u7(s, p->u7[b][0][0], x->q + 32 * (b0 + b), 32 * n_blocks);
-    else mat_tile_i16(s, p->i16[b][0][0], x->q16 + 32 * (b0 + b), 32 * n_blocks);
+    f->dot_tile(s, p, b, x, b0 + b, b1 + b);
     const v128_t d0 = v_load_splat(x->d + b0 + b), d1 = v_load_splat(x->d + b1 + b);
     UNROLLED for (int v = 0; v < 4; v++) {
       const v128_t d = v_load(p->d[b] + 4 * v);
