@@ -226,14 +226,25 @@ static void keep_side_input(const struct run *r, const struct layer *y) {
 
 /* ---- the pass ---- */
 
-/* Logits of the kept rows, moved to the front of x first. */
+/* Behind the last layer's attention only rows count whose logits are wanted: they move to the front. */
+static void drop_rows(const struct run *r, const struct layer *y) {
+  struct forward *f = r->f;
+  const size_t d = f->d_stride, q = f->q_stride, bytes = sizeof(float);
+  for (uint32_t i = 0; i < f->n_keep && r->i == 0; i++) { /* keep ascends: no row is overwritten before it has moved */
+    const uint32_t from = f->keep[i];
+    if (from == i) continue;
+    copy_bytes(f->x + i * d, f->x + from * d, d * bytes);
+    copy_bytes(f->att + i * q, f->att + from * q, q * bytes);
+    if (y->is_parallel) copy_bytes(f->side + i * d, f->side + from * d, d * bytes);
+  }
+  if (r->i == 0) f->n = f->n_keep;
+  team_barrier();
+}
+
+/* Logits of the kept rows. */
 static void output(struct run *r) {
   const struct forward *f = r->f;
   const struct model *m = f->m;
-  if (r->i == 0) /* keep is ascending, so no row is overwritten before it is moved */
-    for (uint32_t i = 0; i < f->n_keep; i++)
-      if (f->keep[i] != i) copy_bytes(f->x + (size_t)i * f->d_stride, f->x + (size_t)f->keep[i] * f->d_stride, m->d_model * sizeof(float));
-  team_barrier();
   make_act(r, f->x, f->d_stride, m->d_model, f->n_keep, &m->output_norm, m->output.kernels->needs);
   const struct slice rows = row_slice(r, m->n_vocab);
   forward_mat(r, &m->output, 0, &r->act, rows, f->logits, f->vocab_stride, f->n_keep);
@@ -259,15 +270,18 @@ static void run_rows(void *data, uint32_t i, uint32_t n_workers) {
     if (y->q_norm && m->norm_whole_rows) norm_whole_rows(&r, y);
     store_heads(&r, y, l);
     team_barrier();
+    const bool last = l + 1 == m->n_layers;
+    if (last && !f->n_keep) return; /* the cache has all it needs */
     attention(&r, l);
     team_barrier();
+    if (last) drop_rows(&r, y);
     make_act(&r, f->att, f->q_stride, y->wo.n_cols, f->n, 0, weight_needs(&y->wo));
     mat_residual(&r, &y->wo, y->bo, &y->attn_post_norm);
     team_barrier();
     if (y->router.kernels) feed_experts(&r, y);
     else feed_forward(&r, y);
   }
-  if (f->n_keep) output(&r);
+  output(&r);
 }
 
 /* Cuts the batch where the sequence changes, and every so many rows. */
