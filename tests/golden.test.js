@@ -7,11 +7,11 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { argmax, certainSteps, divergence, logSumExp, maxDifference } from './kit/compare.js';
 import { BUILDS, allLogits, feed, tellMissing, using } from './kit/engines.js';
-import { SMOLLM2, absent, fixture, fixtureJson, fixtureNames, floats, sha256 } from './kit/fixtures.js';
+import { ARCHS, COVERED, MODELS, TYPE_NAMES, isQuantised } from './kit/fixture-models.js';
+import { SMOLLM2, absent, fixture, fixtureJson, floats, sha256 } from './kit/fixtures.js';
 import { SHAPE, TYPES, makeModel, randomNumbers } from './kit/make-model.js';
 import { Oracle } from './kit/oracle.js';
 import { readGguf } from './kit/read-gguf.js';
-import { table } from './kit/tables.js';
 
 /** The always-growing build has the bits of simd: invariance.test.js. */
 const GOLDEN_BUILDS = BUILDS.filter(({ name }) => name !== 'grow');
@@ -25,46 +25,9 @@ const HIGH_EXPERTS = 2e-2;
  */
 const TYPICAL = 1e-4;
 
-/** What this engine computes with: names of architectures, GGUF id to name of types. */
-const ARCHS = table('arch', 'ARCH').map(([name]) => name);
-const TYPE_NAMES = new Map(table('quant', 'QUANT').map(([name, id]) => [Number(id), name]));
-const FLOATS = ['F32', 'F16', 'BF16'];
-const isQuantised = (type) => !FLOATS.includes(type);
-
-/** A model of the fixtures by what tells how near it must come. */
-function describe(name) {
-  const { meta, tensors } = readGguf(fixture(`${name}.gguf`));
-  const types = new Set([...tensors.values()].map((t) => TYPE_NAMES.get(t.typeId)));
-  const arch = meta.get('general.architecture');
-  const experts = meta.has(`${arch}.expert_count`);
-  const quantised = [...types].filter(isQuantised);
-  const type = quantised[0] ?? ['F16', 'BF16', 'F32'].find((t) => types.has(t));
-  return {
-    name,
-    arch,
-    experts,
-    type,
-    covered: ARCHS.includes(arch) && !types.has(undefined),
-    quantised: quantised.length > 0,
-    /* the fixtures' table of differences */
-    row: name.startsWith('models/')
-      ? `stories260K ${type}`
-      : experts && quantised.length > 0
-        ? `MoE ${type}`
-        : quantised.length > 1
-          ? 'mixtures'
-          : type,
-  };
-}
-const MODELS = ['tiny', 'models'].flatMap((folder) =>
-  fixtureNames(folder)
-    .filter((name) => name.endsWith('.gguf'))
-    .map((name) => describe(`${folder}/${name.slice(0, -5)}`)),
-);
-const COVERED = MODELS.filter((model) => model.covered);
-
-/** Precisions that differ: ref and float weights know one. */
-const precisions = (build, quantised) => (build.name !== 'ref' && quantised ? ['high', 'fast'] : ['high']);
+/** Precisions worth a run: ref and float weights know one, and threads change no bit of the other. */
+const precisions = ({ name, threads }, quantised) =>
+  name !== 'ref' && quantised && threads.length === 1 ? ['high', 'fast'] : ['high'];
 
 /** One case of a golden file: its largest logit difference and divergence; the greedy ids are checked. */
 function runCase(engine, { tokens, positions, greedy, margins }) {

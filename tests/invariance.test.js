@@ -8,11 +8,11 @@ import { createHash } from 'node:crypto';
 import { test } from 'node:test';
 import { sameBits } from './kit/compare.js';
 import { BUILDS, allLogits, feed, open, tellMissing, using } from './kit/engines.js';
-import { SMOLLM2, absent, fixtureJson } from './kit/fixtures.js';
+import { COVERED, isQuantised } from './kit/fixture-models.js';
+import { SMOLLM2, absent, fixture, fixtureJson } from './kit/fixtures.js';
 import { TYPES, makeModel, randomNumbers } from './kit/make-model.js';
 import { ROPE, ropeProbe, scoreOf, shareProbe, shown } from './kit/probes.js';
 
-const QUANTISED = ['Q8_0', 'Q4_0', 'Q4_1'];
 /** Heads that share in threes, rows that fill no group of 16, more positions than one cache chunk. */
 const SHAPE = { dModel: 96, nHeads: 12, nKvHeads: 4, dFf: 160, nVocab: 301, nLayers: 2, nCtx: 1024 };
 const N_TOKENS = 300;
@@ -23,7 +23,7 @@ const FILES = Object.fromEntries(Object.keys(TYPES).map((type) => [type, makeMod
 
 /** Every model that is worth telling apart: type, precision, type of the cache. */
 const MODES = Object.keys(TYPES).flatMap((type) =>
-  (QUANTISED.includes(type) ? ['high', 'fast'] : ['high']).flatMap((precision) =>
+  (isQuantised(type) ? ['high', 'fast'] : ['high']).flatMap((precision) =>
     ['f16', 'f32'].map((kvType) => ({ type, precision, kvType })),
   ),
 );
@@ -41,7 +41,7 @@ const KERNEL_BUILDS = BUILDS.filter(({ name }) => name !== 'ref');
  * Builds whose bits must agree: all for quantised models, else those that fuse multiply and add, or do
  * not.
  */
-const family = (build, type) => (QUANTISED.includes(type) || !build.fuses ? 'exact' : 'fused');
+const family = (build, floats) => (floats && build.fuses ? 'fused' : 'exact');
 
 test('equal bits for every variant, number of threads, batch, prefill and decode', async (t) => {
   tellMissing(t);
@@ -53,7 +53,7 @@ test('equal bits for every variant, number of threads, batch, prefill and decode
           await using([build, FILES[type], { ...options, threads }], (engine) => {
             const steps = threads === 1 ? [1, engine.info.maxAll] : [4 + threads];
             for (const step of steps) {
-              const key = family(build, type);
+              const key = family(build, !isQuantised(type));
               const own = hash(allLogits(engine, TOKENS, step));
               const first = seen.get(key) ?? { own, by: build.name };
               seen.set(key, first);
@@ -69,6 +69,33 @@ test('equal bits for every variant, number of threads, batch, prefill and decode
     });
   }
 });
+
+test(
+  'fixtures: every architecture gives equal bits for threads and batches',
+  { skip: absent() },
+  async () => {
+    for (const { name, floats } of COVERED.filter((model) => model.arch !== 'llama' || model.experts)) {
+      const tokens = TOKENS.slice(0, 70);
+      const seen = new Map();
+      for (const build of KERNEL_BUILDS) {
+        const threads = build.threads.at(-1);
+        await using([build, fixture(`${name}.gguf`), { threads, contextLength: 256 }], (engine) => {
+          for (const step of threads === 1 ? [1, engine.info.maxAll] : [9]) {
+            const own = hash(allLogits(engine, tokens, step));
+            const key = family(build, floats);
+            const first = seen.get(key) ?? { own, by: build.name };
+            seen.set(key, first);
+            assert.equal(
+              own,
+              first.own,
+              `${name}: ${build.name}, batches of ${step}: differs from ${first.by}`,
+            );
+          }
+        });
+      }
+    }
+  },
+);
 
 /** One engine of each variant, with as many threads as it is tested with. */
 async function inEachBuild(t, file, options, use) {
