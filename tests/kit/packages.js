@@ -42,14 +42,13 @@ function apt(...args) {
 export function installPackages() {
   const missing = NEEDS.filter(({ there }) => !there());
   if (missing.length === 0) return console.log('system packages: all there');
-  const names = missing.flatMap(({ packages }) => packages);
-  console.log(`system packages: installing ${names.join(' ')}`);
   if (command('apt-get')) {
+    console.log(`system packages: installing ${missing.flatMap(({ packages }) => packages).join(' ')}`);
     apt('update');
     // One by one: what a system does not have must not keep the others away.
     for (const { packages } of missing) apt('install', '--yes', '--no-install-recommends', ...packages);
   }
   for (const { what, packages } of missing.filter(({ there }) => !there())) {
-    console.error(`system packages: ${what} is missing; install it (Debian's packages: ${packages.join(' ')})`);
+    console.error(`system packages: for ${what}: missing; install what Debian calls ${packages.join(' ')}`);
   }
 }
