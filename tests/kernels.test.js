@@ -15,12 +15,16 @@ const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const FOLDER = mkdtempSync(join(tmpdir(), 'kernels-'));
 after(() => rmSync(FOLDER, { recursive: true }));
 
-const run = (command, args, input) => execFileSync(command, args, { cwd: ROOT, input, encoding: 'utf8', maxBuffer: 1 << 24 });
+const run = (command, args, input) =>
+  execFileSync(command, args, { cwd: ROOT, input, encoding: 'utf8', maxBuffer: 1 << 24 });
 const words = (text) => text.trim().split(/\s+/);
 const makeVariable = (name) => words(run('make', ['-s', `--eval=show: ; @echo $(${name})`, 'show']));
-const cFiles = (folder) => readdirSync(join(ROOT, folder)).filter((name) => name.endsWith('.c')).map((name) => `${folder}/${name}`);
-const SOURCES = ['src/quant.c', ...cFiles('src/quants'), 'src/kernels_ref.c', 'wasm/kernels_simd.c', ...cFiles('wasm/kernels'),
-  'tests/native/check_kernels.c'];
+const cFiles = (folder) =>
+  readdirSync(join(ROOT, folder)).filter((name) => name.endsWith('.c')).map((name) => `${folder}/${name}`);
+const SOURCES = [
+  'src/quant.c', 'src/kernels_ref.c', 'wasm/kernels_simd.c', 'tests/native/check_kernels.c',
+  ...cFiles('src/quants'), ...cFiles('wasm/kernels'),
+];
 
 /** @param {string} name @param {string[]} flags @returns {Buffer} the module: all sources as one unit */
 function buildWasm(name, flags) {

@@ -123,7 +123,8 @@ INLINE void attend_block(const struct attend *a, uint32_t t, const float *k, con
     float *si = s + i * ATTEND_BLOCK;
     if (seen.from == seen.to) continue;
     if (a->soft_cap != 0)
-      for (uint32_t j = seen.from & ~3u; j < seen.to; j += 4) v_store(si + j, v_soft_cap(v_load(si + j), a->soft_cap, e));
+      for (uint32_t j = seen.from & ~3u; j < seen.to; j += 4)
+        v_store(si + j, v_soft_cap(v_load(si + j), a->soft_cap, e));
     attend_softmax(si, a->o + (size_t)i * D, a->max + i, a->sum + i, seen.from, seen.to, D, e);
   }
   for (uint32_t i = 0; i < n_vectors; i += 2) {

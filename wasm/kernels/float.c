@@ -158,7 +158,8 @@ INLINE void float_row_to_float(enum float_type type, const uint8_t *packed, uint
   const uint8_t *group = packed + row / 16 * float_group_bytes(type, n_cols), *p = group + float_header(type);
   for (uint32_t k = 0; k < n_cols; k++, p += float_column_bytes(type)) {
     const uint32_t r = row % 16, bits = type == FLOAT_F32 ? read_u32(p + 4 * r) : read_u16(p + 2 * float_lane(r));
-    if (type == FLOAT_F16) out[k] = f32_from_bits((bits & 0x8000) << 16 | (bits & 0x7fff) << 13) * f32_from_bits(read_u32(group));
+    if (type == FLOAT_F16)
+      out[k] = f32_from_bits((bits & 0x8000) << 16 | (bits & 0x7fff) << 13) * f32_from_bits(read_u32(group));
     else out[k] = f32_from_bits(type == FLOAT_BF16 ? bits << 16 : bits);
   }
 }

@@ -7,7 +7,8 @@ INLINE void q4_1_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t 
   nibbles_unpack(p, b, w, mask, v_i32(0));
 }
 
-static const struct mat_form q4_1_form = {Q4_1_BLOCK, 0, true, false, NIBBLES16, nibbles_dot, mat_dot_tile_i16, q4_1_unpack};
+static const struct mat_form q4_1_form = {Q4_1_BLOCK, 0, true, false, NIBBLES16,
+                                       nibbles_dot, mat_dot_tile_i16, q4_1_unpack};
 
 static void q4_1_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,
                      uint32_t n_cols, uint32_t n_tokens, void *scratch) {
@@ -25,7 +26,8 @@ static void q4_1_row_to_float(const uint8_t *packed, uint32_t row, uint32_t n_co
 const struct mat_kernels mat_q4_1 = {16, 32, Q4_1_BLOCK, 0, ACT_I16, q4_1_pack, q4_1_row_to_float, q4_1_mat};
 
 #if VEC_HAS_RELAXED
-static const struct mat_form q4_1_form_u7 = {Q4_1_BLOCK, 0, true, true, NIBBLES8, nibbles_dot_u7, mat_dot_tile_u7, nibbles_unpack_u7};
+static const struct mat_form q4_1_form_u7 = {Q4_1_BLOCK, 0, true, true, NIBBLES8,
+                                       nibbles_dot_u7, mat_dot_tile_u7, nibbles_unpack_u7};
 
 static void q4_1_mat_u7(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,
                         uint32_t n_cols, uint32_t n_tokens, void *scratch) {

@@ -29,7 +29,8 @@ INLINE void q8_0_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t 
     }
 }
 
-static const struct mat_form q8_0_form = {Q8_0_BLOCK, 128, false, false, BYTES16, q8_0_dot, mat_dot_tile_i16, q8_0_unpack};
+static const struct mat_form q8_0_form = {Q8_0_BLOCK, 128, false, false, BYTES16,
+                                       q8_0_dot, mat_dot_tile_i16, q8_0_unpack};
 
 static void q8_0_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,
                      uint32_t n_cols, uint32_t n_tokens, void *scratch) {

@@ -14,8 +14,10 @@ void vector_add(float *y, const float *x, uint32_t n);
 void vector_scale(float *y, float factor, uint32_t n);
 void vector_add_scaled(float *y, const float *x, float factor, uint32_t n);
 void vector_soft_cap(float *y, float cap, uint32_t n);
-void vector_rope_pairs(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);
-void vector_rope_halves(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);
+void vector_rope_pairs(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim,
+                       uint32_t rope_dim);
+void vector_rope_halves(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim,
+                       uint32_t rope_dim);
 
 void attend_store(uint32_t kv_type, const float *x, void *row, uint32_t n);
 size_t attend_scratch(uint32_t head_dim);

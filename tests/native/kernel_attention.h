@@ -1,0 +1,137 @@
+/* kernel_attention.h: cases of check_kernels.c: attention over chunks and the rows of the cache. */
+#pragma once
+#include "kernel_cases.h"
+
+/* o, max, sum of n vectors over one chunk. */
+struct partial {
+  float *o, *max, *sum;
+};
+static struct partial take_partial(uint32_t n, uint32_t head_dim) {
+  return (struct partial){take(n * head_dim * sizeof(float)), take(n * sizeof(float)), take(n * sizeof(float))};
+}
+
+static void attend_with(const struct kernels *set, struct attend a, struct partial to) {
+  a.o = to.o, a.max = to.max, a.sum = to.sum;
+  a.scratch = take(set->attend_scratch(a.head_dim));
+  set->attend(&a);
+}
+
+/* WINDOW: the last 40 positions of those that RANDOM would give, and scores capped. */
+enum sight { ALL, CAUSAL, RANDOM, WINDOW, N_SIGHTS };
+
+static void check_attend(uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type, uint32_t n, enum sight sight) {
+  enum { CHUNKS = 2 };
+  start("attend", n_vectors, head_dim, kv_type, n, sight, 0);
+  const size_t item = kv_type == KV_F32 ? 4 : 2, chunk = (size_t)KV_CHUNK * head_dim;
+  float *q = take(n_vectors * head_dim * sizeof *q), *rows = take(chunk * sizeof *rows);
+  for (uint32_t i = 0; i < n_vectors * head_dim; i++) q[i] = 3 * uniform();
+  struct partial simd[CHUNKS], ref[CHUNKS], one = take_partial(1, head_dim);
+  for (uint32_t c = 0; c < CHUNKS; c++) {
+    uint8_t *k = take(chunk * item), *v = take(chunk * item);
+    uint32_t *n_seen = take(n_vectors * sizeof *n_seen), *first = take(n_vectors * sizeof *first), last = 0;
+    for (uint32_t i = 0; i < n_vectors; i++) {
+      const uint32_t back = (n_vectors - 1 - i) / 3;
+      n_seen[i] = c == 0 && sight < RANDOM ? KV_CHUNK : sight == ALL ? n : sight == CAUSAL ? (n > back ? n - back : 0)
+                                                                                           : random_u32() % (n + 1);
+      first[i] = sight == WINDOW && n_seen[i] > 40 ? n_seen[i] - 40 : sight == WINDOW && i % 5 == 4 ? n_seen[i] : 0;
+      last = LM_MAX(last, n_seen[i]);
+    }
+    for (size_t i = 0; i < last * head_dim; i++) rows[i] = uniform();
+    kernels_simd.kv_store(kv_type, rows, k, last * head_dim); /* behind it: NaN */
+    for (size_t i = 0; i < last * head_dim; i++) rows[i] = uniform();
+    kernels_simd.kv_store(kv_type, rows, v, last * head_dim);
+    const struct attend a = {.q = q, .first = first, .n_seen = n_seen, .n_vectors = n_vectors, .head_dim = head_dim,
+                             .kv_type = kv_type, .k = k, .v = v, .scale = (float)(1 / root(head_dim)),
+                             .soft_cap = sight == WINDOW ? 2 : 0};
+    simd[c] = take_partial(n_vectors, head_dim), ref[c] = take_partial(n_vectors, head_dim);
+    attend_with(&kernels_simd, a, simd[c]);
+    attend_with(&kernels_ref, a, ref[c]);
+    for (uint32_t i = 0; i < n_vectors; i++) {
+      struct attend alone = a;
+      alone.q += i * head_dim, alone.first += i, alone.n_seen += i, alone.n_vectors = 1;
+      attend_with(&kernels_simd, alone, one);
+      check(same(one.o, simd[c].o + i * head_dim, head_dim * sizeof(float)) && same(one.max, simd[c].max + i, 4) &&
+              same(one.sum, simd[c].sum + i, 4), "a vector's bits depend on its company");
+      if (n_seen[i] == first[i])
+        check(simd[c].max[i] == -__builtin_inff() && simd[c].sum[i] == 0 && simd[c].o[i * head_dim] == 0,
+              "sees nothing");
+    }
+    if (c == 0) continue;
+    kernels_simd.attend_fold(simd[0].o, simd[0].max, simd[0].sum, simd[1].o, simd[1].max, simd[1].sum, n_vectors,
+                             head_dim);
+    kernels_ref.attend_fold(ref[0].o, ref[0].max, ref[0].sum, ref[1].o, ref[1].max, ref[1].sum, n_vectors, head_dim);
+  }
+  float *out = take(n_vectors * head_dim * sizeof *out), *want = take(n_vectors * head_dim * sizeof *want);
+  kernels_simd.attend_finish(simd[0].o, simd[0].sum, out, n_vectors, head_dim);
+  kernels_ref.attend_finish(ref[0].o, ref[0].sum, want, n_vectors, head_dim);
+  for (uint32_t i = 0; i < n_vectors * head_dim; i++)
+    check(simd[0].sum[i / head_dim] == 0 || magnitude(out[i] - want[i]) <= 3e-6, "attention differs from float64");
+  hash(simd[0].sum, n_vectors * sizeof(float));
+  for (uint32_t i = 0; i < n_vectors; i++)
+    if (simd[0].sum[i] != 0) hash(out + i * head_dim, head_dim * sizeof *out);
+  finish();
+}
+
+/* What attend itself is measured by: the softmax mean, straight from its definition. */
+static void check_attend_ref(void) {
+  enum { D = 8, N = 40 };
+  start("attend ref", D, N, 0, 0, 0, 0);
+  float q[D], k[N * D], v[N * D], o[D], max, sum;
+  double want[D] = {0}, total = 0;
+  for (int i = 0; i < D; i++) q[i] = uniform();
+  for (int i = 0; i < N * D; i++) k[i] = uniform(), v[i] = uniform();
+  for (int t = 3; t < N; t++) {
+    double score = 0, weight = 1;
+    for (int d = 0; d < D; d++) score += (double)q[d] * k[t * D + d];
+    for (int i = 1024; i > 0; i--) weight = 1 + score / i * weight; /* e^score by its series */
+    for (int d = 0; d < D; d++) want[d] += weight * v[t * D + d];
+    total += weight;
+  }
+  const uint32_t first = 3, n_seen = N;
+  const struct attend a = {.q = q, .first = &first, .n_seen = &n_seen, .n_vectors = 1, .head_dim = D, .kv_type = KV_F32,
+                           .k = k, .v = v, .scale = 1};
+  attend_with(&kernels_ref, a, (struct partial){o, &max, &sum});
+  for (int d = 0; d < D; d++)
+    check(magnitude(o[d] / (double)sum - want[d] / total) < 1e-6, "differs from the definition");
+  finish();
+}
+
+static void check_attention(void) {
+  check_attend_ref();
+  static const uint32_t dims[] = {8, 16, 24, 64, 80, 128, 256, 520}, vectors[] = {1, 2, 3, 9, 64};
+  static const uint32_t seen[] = {0, 1, 31, 33, 256};
+  for (size_t d = 0; d < LM_COUNT(dims); d++)
+    for (size_t i = 0; i < LM_COUNT(vectors); i++)
+      if (dims[d] <= 128 || vectors[i] < 9)
+        for (size_t n = 0; n < LM_COUNT(seen); n++) {
+          if (vectors[i] == 64 && dims[d] > 16 && n % 4) continue; /* ends of blocks are seen with fewer */
+          check_attend(vectors[i], dims[d], (uint32_t)(n + i) % N_KV_TYPES, seen[n], (enum sight)((n + d) % N_SIGHTS));
+        }
+}
+
+/* Every f16, the middle between it and the next, and that middle's neighbours. */
+static void check_store(void) {
+  start("store", 0, 0, 0, 0, 0, 0);
+  for (uint32_t h = 0; h < 0x7bff; h++) {
+    const float low = f16_to_f32((f16)h), high = f16_to_f32((f16)(h + 1)), middle = (low + high) / 2;
+    const uint32_t bits = f32_bits(middle);
+    const float x[8] = {low, f32_from_bits(bits - 1), middle, f32_from_bits(bits + 1), -low, -middle, high, 0};
+    const f16 up = (f16)(h + 1), even = h & 1 ? up : (f16)h;
+    f16 want[8] = {(f16)h, (f16)h, even, up, (f16)h | 0x8000, even | 0x8000, up, 0}, got[8];
+    for (int i = 0; i < 8; i++)
+      if ((want[i] & 0x7fff) < 0x400) want[i] &= 0x8000;
+    kernels_simd.kv_store(KV_F16, x, got, 8);
+    check(same(got, want, sizeof got), "f16 is not the nearest");
+    kernels_ref.kv_store(KV_F16, x, got, 8);
+    check(same(got, want, sizeof got), "f16 of ref is not the nearest");
+  }
+  const float far[5] = {65519, 65520, -1e30f, __builtin_inff(), __builtin_nanf("")};
+  const f16 want[5] = {0x7bff, 0x7bff, 0xfbff, 0x7bff, 0x7e00};
+  const struct kernels *sets[] = {&kernels_simd, &kernels_ref};
+  for (int i = 0; i < 2; i++) {
+    f16 got[6] = {0, 0, 0, 0, 0, 0xabcd};
+    sets[i]->kv_store(KV_F16, far, got, 5);
+    check(same(got, want, 8) && (got[4] & 0x7fff) > 0x7c00 && got[5] == 0xabcd, "far out");
+  }
+  finish();
+}
