@@ -62,7 +62,9 @@ test(
   'the oracle: every reference logit within 1e-5, and wrong on purpose is seen',
   { skip: absent() },
   () => {
-    const known = COVERED.filter(({ arch, experts, type }) => arch === 'llama' && !experts && type in TYPES);
+    const known = COVERED.filter(
+      ({ arch, experts, types }) => arch === 'llama' && !experts && types.every((type) => type in TYPES),
+    );
     assert.ok(known.length >= 20);
     const far = (name, options) => {
       const file = fixture(`${name}.gguf`);
@@ -118,6 +120,19 @@ function limit(build, { quantised, experts }) {
   if (build.name === 'ref' || !quantised) return EXACT;
   return experts ? HIGH_EXPERTS : HIGH;
 }
+
+test('fixtures: every architecture and type that has a row is reached', { skip: absent() }, () => {
+  for (const arch of ARCHS)
+    assert.ok(
+      COVERED.some((model) => model.arch === arch),
+      arch,
+    );
+  for (const type of TYPE_NAMES.values())
+    assert.ok(
+      COVERED.some(({ types }) => types.includes(type)),
+      type,
+    );
+});
 
 test('fixtures: the story of 256 tokens', { skip: absent() }, async (t) => {
   const story = fixtureJson('golden/models/stories260K-long.json');

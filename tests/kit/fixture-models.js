@@ -22,6 +22,7 @@ function describe(name) {
     arch,
     experts,
     type,
+    types: [...types],
     covered: ARCHS.includes(arch) && !types.has(undefined),
     quantised: quantised.length > 0,
     /* a matrix of floats, whose products have bits of their own where they are fused */
@@ -36,11 +37,13 @@ function describe(name) {
           : type,
   };
 }
+
 /** All of them. */
 export const MODELS = ['tiny', 'models'].flatMap((folder) =>
   fixtureNames(folder)
     .filter((name) => name.endsWith('.gguf'))
     .map((name) => describe(`${folder}/${name.slice(0, -5)}`)),
 );
+
 /** Those whose architecture and types have a row. */
 export const COVERED = MODELS.filter((model) => model.covered);
