@@ -3,6 +3,7 @@
  * exact. */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -152,6 +153,7 @@ test('wrong options are said by name, none is passed over', async () => {
     [{ signal: {} }, TypeError, /signal/],
     [{ onProgress: 5 }, TypeError, /onProgress/],
     [{ headers: { a: 'b' } }, TypeError, /headers/],
+    [{ sha256: 'abc' }, RangeError, /sha256.*64/],
     [{ assets: { wsm: 'x' } }, TypeError, /did you mean 'wasm'/],
     [5, TypeError, /options/],
     [null, TypeError, /options/],
@@ -170,7 +172,7 @@ test('whatever goes wrong while loading has a code and a sentence, and the next 
   const table = [
     [`${server.url}/404`, 'NETWORK', /404/],
     [`${server.url}/html`, 'NETWORK', /web page/],
-    [`${server.url}/cut/40000`, 'NETWORK', /broke/],
+    [`${server.url}/cut/40000`, 'NETWORK', /broke.*begun 4 times/],
     [`${server.url}/short/40000`, 'FORMAT', /40000/],
     [`${server.url}/ends/40000`, 'FORMAT', new RegExp(`40000 of ${FILE.length}`)],
     [`${server.url}/ends/100`, 'FORMAT', /100/],
@@ -197,6 +199,18 @@ test('whatever goes wrong while loading has a code and a sentence, and the next 
     const other = await load(`${server.url}/${fault}`, { threads: 1 });
     assert.equal((await other.generate('a', greedy).result()).tokens.length, 12);
     await other.close();
+  }
+});
+
+test('a transfer that breaks off, or whose file changes, ends in the same model', async () => {
+  const expected = await model.generate('to sit on', greedy).result();
+  for (const fault of ['flaky/60000', 'changed/60000', 'bare/60000', 'no-range/60000', 'busy/1']) {
+    const other = await load(`${server.url}/${fault}`, { threads: 1, sha256: createHash('sha256').update(FILE).digest('hex') });
+    assert.deepEqual((await other.generate('to sit on', greedy).result()).tokens, expected.tokens, fault);
+    await other.close();
+  }
+  for (const source of [`${server.url}/ok`, path, FILE]) {
+    await assert.rejects(load(source, { threads: 1, sha256: '0'.repeat(64) }), { code: 'HASH', message: /not 0{64}/ });
   }
 });
 

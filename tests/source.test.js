@@ -1,5 +1,6 @@
 /* web/source.js: every kind of source, every fault of a server, and how many bytes JS holds meanwhile. */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -12,12 +13,13 @@ import { Worker } from 'node:worker_threads';
 import { createEngine, readHeader } from '../web/engine.js';
 import { ModelError } from '../web/errors.js';
 import { load } from '../web/index.js';
-import { CHUNK_BYTES, describe, openOrigin, progress } from '../web/source.js';
+import { CHUNK_BYTES, describe, openOrigin, progress, withSource } from '../web/source.js';
 import { makeModel } from './kit/make-model.js';
 import { startFaultServer } from './kit/server.js';
 
 const FILE = Uint8Array.from({ length: 300_000 }, (_, i) => (i * 2654435761) >>> 11);
 const STALL_MS = 250;
+const RETRY_MS = 1;
 const never = new AbortController().signal;
 
 const folder = mkdtempSync(join(tmpdir(), 'tabllama-'));
@@ -32,10 +34,16 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function open(source, { headers, signal = never } = {}) {
+async function open(source, { headers, signal = never, ...options } = {}) {
   const { origin, reader } = describe(source, headers);
   const posted = structuredClone(origin); // as it crosses to the worker
-  return openOrigin(posted, { signal, read: reader.read, stallMs: STALL_MS });
+  return openOrigin(posted, { signal, read: reader.read, stallMs: STALL_MS, retryMs: RETRY_MS, ...options });
+}
+
+/** All bytes of a source, begun again where it wants that. */
+function readWhole(source, options) {
+  const { origin, reader } = describe(source);
+  return withSource(origin, { signal: never, read: reader.read, stallMs: STALL_MS, retryMs: RETRY_MS, ...options }, read);
 }
 
 async function read({ chunks }) {
@@ -152,7 +160,7 @@ test('every fault is an error of its own kind that names the address and the num
       assert.equal((await read(await open(url))).length, n + 5);
       continue;
     }
-    await assert.rejects(async () => read(await open(url)), (error) => {
+    await assert.rejects(readWhole(url), (error) => {
       assert.ok(error instanceof ModelError, `${fault}: ${error.stack}`);
       assert.equal(error.code, 'NETWORK', fault);
       assert.ok(error.message.includes(url), error.message);
@@ -168,6 +176,85 @@ test('every fault is an error of its own kind that names the address and the num
   const failing = new ReadableStream({ pull: (controller) => controller.error(new Error('pulled out')) });
   await assert.rejects(async () => read(await open(failing)), /pulled out/);
   await assert.rejects(async () => read(await open(streamOf('text', 2))), TypeError);
+});
+
+test('what breaks off goes on where it ended, or begins again, and comes out whole', async () => {
+  const half = FILE.length / 2;
+  const table = [
+    ['range', 1],
+    ['busy/2', 3],
+    ['flaky/70000', 5],
+    ['pauses/150000', 2],
+    [`no-range/${half}`, 2],
+    ['weak/1000', 2],
+    ['bare/1000', 2],
+    [`changed/${half}`, 3],
+    [`changed-length/${half}`, 3],
+    [`shifted/${half}`, 3],
+    [`gone/${half}`, 3],
+  ];
+  for (const [fault, requests] of table) {
+    server.seen.length = 0;
+    assert.deepEqual(await readWhole(`${server.url}/${fault}`), FILE, fault);
+    assert.equal(server.seen.length, requests, fault);
+  }
+  server.seen.length = 0;
+  await readWhole(`${server.url}/flaky/100000`);
+  assert.deepEqual(server.seen.map(({ headers }) => [headers.range, headers['if-range']]), [
+    [undefined, undefined],
+    ['bytes=100000-', '"one"'],
+    ['bytes=200000-', '"one"'],
+  ]);
+});
+
+test('a server that never gets further is given up, with the number of attempts', async () => {
+  await assert.rejects(readWhole(`${server.url}/busy/9`), { code: 'NETWORK', message: /busy\/9 answers 503.*\(tried 4 times\)/ });
+  await assert.rejects(readWhole(`${server.url}/flaky/1000`), { code: 'NETWORK', message: /after 7000 of 300000 bytes.*\(tried 7 times\)/ });
+  await assert.rejects(readWhole(`${server.url}/cut/1000`), { code: 'NETWORK', message: /ETag.*\(begun 4 times\)/ });
+});
+
+test('attempts are further and further apart, and an abort ends the waiting', async () => {
+  server.seen.length = 0;
+  const started = performance.now();
+  await assert.rejects(readWhole(`${server.url}/503`, { retryMs: 40 }), { code: 'NETWORK' });
+  assert.ok(performance.now() - started >= 0.5 * 40 * (1 + 2 + 4), 'half of each pause at least');
+  assert.equal(server.seen.length, 4);
+  const controller = new AbortController();
+  const reason = new Error('enough');
+  setTimeout(() => controller.abort(reason), 50);
+  const waiting = readWhole(`${server.url}/503`, { retryMs: 60_000, signal: controller.signal });
+  await assert.rejects(waiting, (error) => error === reason);
+});
+
+test('a header is asked for in parts, and what follows it is not', async () => {
+  const large = new Uint8Array(3.5 * CHUNK_BYTES).fill(9);
+  const other = await startFaultServer(large);
+  try {
+    const opened = await open(`${other.url}/range`, { header: true });
+    assert.deepEqual([opened.total, opened.exact], [large.length, true]);
+    for await (const chunk of opened.chunks) {
+      assert.ok(chunk.length > 0);
+      if (other.seen.length === 2) break;
+    }
+    assert.deepEqual(other.seen.map(({ headers }) => headers.range), ['bytes=0-1048575', 'bytes=1048576-2097151']);
+    for (const way of ['range', 'pieces/500000', 'ok', 'hidden']) {
+      assert.equal((await read(await open(`${other.url}/${way}`, { header: true }))).length, large.length, way);
+    }
+  } finally {
+    await other.close();
+  }
+});
+
+test('sha256: the file it belongs to, or an error with both; a begun file is hashed from its start', async () => {
+  const sha256 = createHash('sha256').update(FILE).digest('hex');
+  for (const source of [path, FILE, new Blob([FILE]), streamOf(FILE, 999), `${server.url}/ok`, `${server.url}/flaky/80000`,
+    `${server.url}/changed/1000`]) {
+    assert.deepEqual(await readWhole(source, { sha256: sha256.toUpperCase() }), FILE);
+  }
+  const wrong = sha256.replace(/^./, (digit) => (digit === '0' ? '1' : '0'));
+  for (const source of [path, FILE, `${server.url}/ok`]) {
+    await assert.rejects(readWhole(source, { sha256: wrong }), { code: 'HASH', message: new RegExp(`${sha256}.*300000 bytes.*${wrong}`) });
+  }
 });
 
 test('an abort at any time rejects with its reason and closes the connection', async () => {

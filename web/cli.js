@@ -28,13 +28,13 @@ const COMMANDS = {
   run: {
     code: async () => (await import('./cli/generate.js')).run,
     model: 'MODEL',
-    options: ['prompt', ...SAMPLING, ...COMMON],
+    options: ['prompt', ...SAMPLING, 'sha256', ...COMMON],
     about: 'continue a text',
   },
   chat: {
     code: async () => (await import('./cli/generate.js')).chat,
     model: 'MODEL',
-    options: ['system', 'message', ...SAMPLING, ...COMMON],
+    options: ['system', 'message', ...SAMPLING, 'sha256', ...COMMON],
     about: "a conversation, through the model's template",
   },
   info: {
@@ -58,13 +58,13 @@ const COMMANDS = {
   logits: {
     code: async () => (await import('./cli/measure.js')).logits,
     model: 'MODEL',
-    options: ['cases', 'greedy', ...COMMON],
+    options: ['cases', 'greedy', 'sha256', ...COMMON],
     about: 'logits at positions of token lists',
   },
   bench: {
     code: async () => (await import('./cli/measure.js')).bench,
     model: 'MODEL',
-    options: ['prompt', 'predict', 'depth', 'repeat', ...COMMON],
+    options: ['prompt', 'predict', 'depth', 'repeat', 'sha256', ...COMMON],
     about: 'speed and memory',
   },
 };

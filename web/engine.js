@@ -16,7 +16,7 @@
  *   const engine = loader.finish();
  */
 import * as loading from './loader.js';
-import { describe, openOrigin } from './source.js';
+import { describe, withSource } from './source.js';
 
 export { runnable, support } from './features.js';
 
@@ -50,21 +50,29 @@ export function createLoader(options = {}) {
 }
 
 /**
- * @param {Source} source
- * @param {AbortSignal} signal
- * @returns {Promise<{ chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>, total?: number, exact: boolean }>}
+ * What says how to read, beside what is read: signal ends it, sha256 is the whole file's, in hexadecimal.
+ * @typedef {{ signal?: AbortSignal, sha256?: string }} ReadOptions
  */
-async function open(source, signal) {
+
+/**
+ * @template T
+ * @param {Source} source
+ * @param {ReadOptions & { header?: boolean }} options
+ * @param {(opened: { chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>, total?: number, exact: boolean,
+ *   toEnd?: boolean }) => Promise<T>} use
+ * @returns {Promise<T>}
+ */
+async function reading(source, { signal = new AbortController().signal, ...options }, use) {
   const isBytes = ArrayBuffer.isView(source) || source instanceof ReadableStream;
   if (
     typeof source === 'object' &&
     !isBytes &&
     (Symbol.iterator in source || Symbol.asyncIterator in source)
   ) {
-    return { chunks: source, exact: false };
+    return use({ chunks: source, exact: false });
   }
   const { origin, reader } = describe(source);
-  return openOrigin(origin, { signal, read: reader.read });
+  return withSource(origin, { signal, read: reader.read, ...options }, use);
 }
 
 /**
@@ -74,38 +82,40 @@ async function open(source, signal) {
  * @param {EngineOptions & { signal?: AbortSignal }} [options]
  * @returns {Promise<Loader>} in state 'ready'
  */
-export async function readHeader(source, { signal = new AbortController().signal, ...options } = {}) {
-  const loader = await createLoader({ threads: 1, ...options });
-  const { chunks } = await open(source, signal);
-  for await (const chunk of chunks) {
-    loader.push(chunk);
-    if (loader.state === 'ready') return loader;
-  }
-  throw loader.truncated();
+export async function readHeader(source, { signal, ...options } = {}) {
+  return reading(source, { signal, header: true }, async ({ chunks }) => {
+    const loader = await createLoader({ threads: 1, ...options });
+    for await (const chunk of chunks) {
+      loader.push(chunk);
+      if (loader.state === 'ready') return loader;
+    }
+    throw loader.truncated();
+  });
 }
 
 /**
  * A model from anything that holds one.
  * @param {Source} source
- * @param {EngineOptions & { signal?: AbortSignal }} [options]  signal: ends the loading
+ * @param {EngineOptions & ReadOptions} [options]
  * @returns {Promise<Engine>}
  */
-export async function createEngine(source, { signal = new AbortController().signal, ...options } = {}) {
-  const loader = await createLoader(options);
-  try {
-    const { chunks, total, exact } = await open(source, signal);
-    if (exact) loader.fileBytes ??= total;
-    for await (const chunk of chunks) {
-      const taken = loader.push(chunk);
-      if (loader.state === 'ready') {
-        await loader.allocate();
-        loader.push(chunk.subarray(taken));
+export async function createEngine(source, { signal, sha256, ...options } = {}) {
+  return reading(source, { signal, sha256 }, async ({ chunks, total, exact, toEnd }) => {
+    const loader = await createLoader(options);
+    try {
+      if (exact) loader.fileBytes ??= total;
+      for await (const chunk of chunks) {
+        const taken = loader.push(chunk);
+        if (loader.state === 'ready') {
+          await loader.allocate();
+          loader.push(chunk.subarray(taken));
+        }
+        if (loader.state === 'done' && !toEnd) break;
       }
-      if (loader.state === 'done') break;
+      return loader.finish();
+    } catch (error) {
+      loader.close();
+      throw error;
     }
-    return loader.finish();
-  } catch (error) {
-    loader.close();
-    throw error;
-  }
+  });
 }

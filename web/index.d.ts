@@ -32,6 +32,8 @@ export interface LoadOptions {
   variant?: string;
   /** For a model from a URL. */
   headers?: HeadersInit;
+  /** Of the whole file, in hexadecimal: compared while it loads, and no model is returned that has another. */
+  sha256?: string;
   signal?: AbortSignal;
   /** At most ten times a second, always a first and a last time. `total` is missing where nobody knows it. */
   onProgress?(progress: Progress): void;
@@ -203,7 +205,7 @@ export class ModelError extends Error {
   constructor(code: string, message: string, options?: ErrorOptions);
   /**
    * FORMAT the file is broken; UNSUPPORTED it asks for what this build does not do; TEMPLATE it has no chat
-   * template, or that failed; NETWORK, FILE its bytes could not be had; MEMORY; CONTEXT the prompt is too long;
+   * template, or that failed; NETWORK, FILE its bytes could not be had; HASH it is not the file whose sha256 was given; MEMORY; CONTEXT the prompt is too long;
    * LOGITS nothing can be drawn; WORKER, THREADS a worker did not start; MISMATCH files of different versions;
    * CRASHED the engine has failed: load the model again; CLOSED the model or chat was closed; ARGUMENT,
    * STATE, TOKEN, SEQ a wrong call of the engine.

@@ -59,7 +59,7 @@ function startWorker(assets) {
 
 /** @type {typeof import('./index.js').load} */
 export async function load(source, options) {
-  const { signal, onProgress, headers, assets = {}, ...engine } = check(options, LOAD);
+  const { signal, onProgress, headers, sha256, assets = {}, ...engine } = check(options, LOAD);
   const { origin, reader } = describe(source, headers);
   signal?.throwIfAborted();
   let started = false;
@@ -75,7 +75,7 @@ export async function load(source, options) {
     rpc = new Rpc(startWorker(assets), { read }, explain);
     await rpc.call('hello', null, { signal });
     started = true;
-    const args = { origin, options: engine, files: filesFor(assets) };
+    const args = { origin, sha256, options: engine, files: filesFor(assets) };
     return new Model(rpc, await rpc.call('load', args, { signal, onItem: onProgress }));
   } catch (error) {
     await rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));

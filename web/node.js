@@ -57,6 +57,12 @@ export function parentNodePort() {
 }
 
 /**
+ * Node's own SHA-256, ten times as fast as one in JS; undefined elsewhere.
+ * @returns {{ update: (bytes: Uint8Array) => unknown, digest: () => Uint8Array } | undefined}
+ */
+export const nodeHash = () => builtin('crypto')?.createHash('sha256');
+
+/**
  * @param {string | URL} path a path, or a file: URL
  * @returns {string} absolute
  */

@@ -91,6 +91,12 @@ const tools = (value, name) => {
   throw wrongType(name, value, 'an array of objects');
 };
 
+/** @type {Check} */
+const sha256 = (value, name) => {
+  if (/^[0-9a-f]{64}$/i.test(string(value, name))) return value;
+  throw new RangeError(`${name} is '${value}', must be 64 hexadecimal digits`);
+};
+
 /** @type {Record<string, Check>} */
 const ASSETS = { worker: string, thread: string, wasm: string };
 
@@ -102,6 +108,7 @@ export const LOAD = {
   threads: number(0, 2 ** 31 - 1, true),
   variant: string,
   headers: (value) => value,
+  sha256,
   signal,
   onProgress: typed('function', 'a function'),
   assets: (value, name) => check(value, ASSETS, name),

@@ -9,12 +9,14 @@
  * CHUNK_BYTES, and a chunk may be overwritten as soon as the next one is asked for.
  */
 
+import { sha256 as nobleHash } from '@noble/hashes/sha2.js';
+import { Restart, download } from './download.js';
 import { ModelError } from './errors.js';
-import { absolutePath, onNode, openFile } from './node.js';
+import { absolutePath, nodeHash, onNode, openFile } from './node.js';
 
 export const CHUNK_BYTES = 1 << 20;
-/** A server that sends nothing for so long is given up. */
-const STALL_MS = 30_000;
+/** How often a file that changes while it is read is begun again. */
+const MOST_RESTARTS = 3;
 
 /**
  * What the worker is told. `name` is what sentences call it.
@@ -35,6 +37,7 @@ const STALL_MS = 30_000;
  * @property {string} name
  * @property {number} [total] bytes, where they are known
  * @property {boolean} exact whether total is the file's own length beyond doubt
+ * @property {boolean} [toEnd] to be read to the end, also beyond what the model needs
  * @property {AsyncIterable<Uint8Array>} chunks to be read once; leaving the loop closes the source
  */
 
@@ -155,19 +158,56 @@ function streamReader(stream) {
 }
 
 /**
+ * @typedef {Omit<import('./download.js').DownloadOptions, 'pieceBytes'> & OpenOptions} SourceOptions
+ * @typedef {object} OpenOptions
+ * @property {() => Promise<Uint8Array | null>} [read] asks the page for its next chunk
+ * @property {string} [sha256] of the whole file, in hexadecimal
+ * @property {boolean} [header] no more than the header will be read
+ */
+
+/**
+ * Opens a source and uses it: once more from the start, with nothing kept, if what came turns out to be no
+ * beginning of what is to come.
+ * @template T
  * @param {Origin} origin
- * @param {object} options
- * @param {AbortSignal} options.signal
- * @param {() => Promise<Uint8Array | null>} [options.read] asks the page for its next chunk
- * @param {number} [options.stallMs]
+ * @param {SourceOptions} options
+ * @param {(source: Opened) => Promise<T>} use
+ * @returns {Promise<T>}
+ */
+export async function withSource(origin, options, use) {
+  for (let restarts = 0; ; restarts++) {
+    try {
+      return await use(await openOrigin(origin, options));
+    } catch (error) {
+      if (!(error instanceof Restart)) throw error;
+      if (restarts === MOST_RESTARTS) {
+        throw new ModelError(error.code, `${error.message} (begun ${restarts + 1} times)`, { cause: error });
+      }
+    }
+  }
+}
+
+/**
+ * @param {Origin} origin
+ * @param {SourceOptions} options
  * @returns {Promise<Opened>}
  */
-export async function openOrigin(origin, { signal, read, stallMs = STALL_MS }) {
-  signal.throwIfAborted();
-  if (origin.kind === 'url') return openUrl(origin, signal, stallMs);
-  if (origin.kind === 'path') return openPath(origin, signal);
+export async function openOrigin(origin, { sha256, ...options }) {
+  options.signal.throwIfAborted();
+  const source = await openAny(origin, options);
+  return sha256 === undefined ? source : verified(source, sha256);
+}
+
+/**
+ * @param {Origin} origin
+ * @param {SourceOptions} options
+ * @returns {Promise<Opened>}
+ */
+async function openAny(origin, { read, header, ...options }) {
+  if (origin.kind === 'url') return download(origin, { ...options, pieceBytes: header ? CHUNK_BYTES : undefined });
+  if (origin.kind === 'path') return openPath(origin, options.signal);
   if (!read) throw new TypeError('nobody reads this source');
-  return { name: origin.name, total: origin.total, exact: true, chunks: ahead(read, signal) };
+  return { name: origin.name, total: origin.total, exact: true, chunks: ahead(read, options.signal) };
 }
 
 /**
@@ -217,131 +257,26 @@ async function* ahead(read, signal) {
 }
 
 /**
- * @param {{name: string, headers: [string, string][]}} origin
- * @param {AbortSignal} signal
- * @param {number} stallMs
- * @returns {Promise<Opened>}
+ * The same bytes, which end with an error if their hash is another than the one wanted.
+ * @param {Opened} source
+ * @param {string} sha256 hexadecimal
+ * @returns {Opened}
  */
-async function openUrl({ name, headers }, signal, stallMs) {
-  const watch = new Watch(signal, stallMs, (sentence) => new ModelError('NETWORK', `${name} ${sentence}`));
-  try {
-    const response = await watch.wait(
-      // Firefox aborts model-sized downloads that it also tries to keep.
-      fetch(name, { headers, signal: watch.signal, cache: 'no-store' }),
-      'does not answer',
-    );
-    refuseWrongAnswer(response, name);
-    const { total, exact } = lengthOf(response);
-    return { name, total, exact, chunks: bodyOf(response, name, exact ? total : undefined, watch) };
-  } catch (cause) {
-    throw watch.end(cause, (message) => `${name} cannot be reached: ${message}`);
-  }
-}
-
-/**
- * @param {Response} response
- * @param {string} name
- */
-function refuseWrongAnswer(response, name) {
-  const { status, statusText } = response;
-  if (!response.ok) throw new ModelError('NETWORK', `${name} answers ${`${status} ${statusText}`.trim()}`);
-  if (/^text\/html/i.test(response.headers.get('content-type') ?? '')) {
-    throw new ModelError('NETWORK', `${name} answers with a web page, not with a model file`);
-  }
-  if (!response.body || status === 206) throw new ModelError('NETWORK', `${name} answers ${status} without the whole file`);
-}
-
-/**
- * Content-Length counts the bytes that travel: the file's only where no encoding was applied, which a
- * page cannot see across origins.
- * @param {Response} response
- */
-function lengthOf(response) {
-  const encoding = response.headers.get('content-encoding') ?? 'identity';
-  const length = response.headers.get('content-length');
-  if (encoding !== 'identity' || length === null || !/^\d+$/.test(length)) return { total: undefined, exact: false };
-  return { total: Number(length), exact: response.type !== 'cors' };
-}
-
-/**
- * @param {Response} response
- * @param {string} name
- * @param {number | undefined} total
- * @param {Watch} watch
- */
-async function* bodyOf(response, name, total, watch) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
-  const of = total === undefined ? 'bytes' : `of ${total} bytes`;
-  let loaded = 0;
-  try {
-    for (;;) {
-      const { done, value } = await watch.wait(reader.read(), `sends nothing more after ${loaded} ${of}`);
-      if (done) break;
-      loaded += value.length;
-      yield value;
+function verified(source, sha256) {
+  const hash = nodeHash() ?? nobleHash.create();
+  const chunks = async function* () {
+    let total = 0;
+    for await (const chunk of source.chunks) {
+      hash.update(chunk);
+      total += chunk.length;
+      yield chunk;
     }
-    if (total !== undefined && loaded < total) throw new ModelError('NETWORK', `${name} ended after ${loaded} ${of}`);
-  } catch (cause) {
-    throw watch.end(cause, (message) => `the connection to ${name} broke after ${loaded} ${of}: ${message}`);
-  } finally {
-    watch.end();
-    reader.cancel().catch(() => {}); // already closed or broken: the loop has said so
-  }
-}
-
-/** The caller's abort and a limit on silence, as one signal. */
-class Watch {
-  #controller = new AbortController();
-  #outer;
-  #stallMs;
-  #error;
-  #onAbort = () => this.#controller.abort(this.#outer.reason);
-
-  /**
-   * @param {AbortSignal} outer
-   * @param {number} stallMs
-   * @param {(sentence: string) => Error} error
-   */
-  constructor(outer, stallMs, error) {
-    this.#outer = outer;
-    this.#stallMs = stallMs;
-    this.#error = error;
-    outer.addEventListener('abort', this.#onAbort);
-  }
-
-  get signal() {
-    return this.#controller.signal;
-  }
-
-  /**
-   * @template T
-   * @param {Promise<T>} promise
-   * @param {string} sentence what to say if it takes too long
-   * @returns {Promise<T>}
-   */
-  async wait(promise, sentence) {
-    const seconds = this.#stallMs / 1000;
-    const stalled = () => this.#controller.abort(this.#error(`${sentence} (waited ${seconds} seconds)`));
-    const timer = setTimeout(stalled, this.#stallMs);
-    try {
-      return await promise;
-    } finally {
-      clearTimeout(timer);
+    const found = Array.from(hash.digest(), (byte) => byte.toString(16).padStart(2, '0')).join('');
+    if (found !== sha256.toLowerCase()) {
+      throw new ModelError('HASH', `${source.name} has the SHA-256 ${found} over ${total} bytes, not ${sha256}`);
     }
-  }
-
-  /**
-   * Stops watching; what an error of the platform means.
-   * @param {any} [cause]
-   * @param {(message: string) => string} [sentence]
-   * @returns {any}
-   */
-  end(cause, sentence = String) {
-    this.#outer.removeEventListener('abort', this.#onAbort);
-    if (this.signal.aborted) return this.signal.reason;
-    if (!cause || cause instanceof ModelError) return cause;
-    return new ModelError('NETWORK', sentence(cause.cause?.message || cause.message), { cause });
-  }
+  };
+  return { ...source, toEnd: true, chunks: chunks() };
 }
 
 /**

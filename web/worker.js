@@ -8,7 +8,7 @@ import { ModelError } from './errors.js';
 import { onNode, parentNodePort } from './node.js';
 import { Rpc, parentPort } from './rpc.js';
 import { Session } from './session.js';
-import { openOrigin, progress } from './source.js';
+import { progress, withSource } from './source.js';
 import { createTokenizer } from './tokenizer.js';
 
 /** @typedef {{ engine: import('./evaluator.js').Engine, tokenizer: import('./tokenizer.js').Tokenizer, template: ReturnType<typeof createTemplate>, session: Session }} Loaded */
@@ -21,8 +21,8 @@ let crash;
 /** @type {Record<string, (args: any, job: import('./rpc.js').Job) => any>} */
 const handlers = {
   hello: () => null,
-  async load({ origin, options, files }, job) {
-    loaded = await load(origin, { ...options, thread: files.thread, wasm: (/** @type {string} */ name) => files.wasm[name] }, job);
+  async load({ origin, sha256, options, files }, job) {
+    loaded = await load(origin, sha256, { ...options, thread: files.thread, wasm: (/** @type {string} */ name) => files.wasm[name] }, job);
     return infoOf(loaded);
   },
   tokenize: ({ text, options }) => model().tokenizer.encode(text, options),
@@ -61,40 +61,56 @@ function guarded(handler) {
 /**
  * Everything that can be refused from the header alone is refused before the weights are asked for.
  * @param {import('./source.js').Origin} origin
+ * @param {string | undefined} sha256
  * @param {import('./loader.js').EngineOptions & import('./loader.js').Assets} options
  * @param {import('./rpc.js').Job} job
  * @returns {Promise<Loaded>}
  */
-async function load(origin, options, job) {
-  const loader = await createLoader(options);
-  const source = await openOrigin(origin, { signal: job.signal, read: () => rpc.call('read', null) });
+async function load(origin, sha256, options, job) {
+  /** Options are refused before anything is asked for. @type {import('./loader.js').Loader | undefined} */
+  let unused = await createLoader(options);
+  const read = () => rpc.call('read', null);
+  return withSource(origin, { signal: job.signal, read, sha256 }, async (source) => {
+    const loader = unused ?? (await createLoader(options));
+    unused = undefined;
+    try {
+      return await loadFrom(source, loader, job);
+    } catch (error) {
+      loader.close();
+      const ofTheFile = error instanceof ModelError && (error.code === 'FORMAT' || error.code === 'UNSUPPORTED');
+      throw ofTheFile ? new ModelError(error.code, `${source.name}: ${error.message}`, { cause: error }) : error;
+    }
+  });
+}
+
+/**
+ * @param {import('./source.js').Opened} source
+ * @param {import('./loader.js').Loader} loader
+ * @param {import('./rpc.js').Job} job
+ * @returns {Promise<Loaded>}
+ */
+async function loadFrom(source, loader, job) {
   const meter = progress(job.send, source.total);
   if (source.exact) loader.fileBytes = source.total;
   let tokenizer, template;
-  try {
-    for await (const chunk of source.chunks) {
-      job.signal.throwIfAborted();
-      let taken = loader.push(chunk);
-      if (loader.state === 'ready') {
-        loader.bind();
-        const meta = (/** @type {string} */ key) => loader.meta(key);
-        tokenizer = createTokenizer(meta);
-        template = createTemplate(meta, tokenizer);
-        await loader.allocate();
-        taken += loader.push(chunk.subarray(taken));
-      }
-      meter.add(taken);
-      if (loader.state === 'done') break;
+  for await (const chunk of source.chunks) {
+    job.signal.throwIfAborted();
+    let taken = loader.push(chunk);
+    if (loader.state === 'ready') {
+      loader.bind();
+      const meta = (/** @type {string} */ key) => loader.meta(key);
+      tokenizer = createTokenizer(meta);
+      template = createTemplate(meta, tokenizer);
+      await loader.allocate();
+      taken += loader.push(chunk.subarray(taken));
     }
-    const engine = loader.finish();
-    if (!tokenizer || !template) throw new ModelError('FORMAT', 'the file ends within its header');
-    meter.end();
-    return { engine, tokenizer, template, session: new Session(engine, tokenizer, template) };
-  } catch (error) {
-    loader.close();
-    const ofTheFile = error instanceof ModelError && (error.code === 'FORMAT' || error.code === 'UNSUPPORTED');
-    throw ofTheFile ? new ModelError(error.code, `${source.name}: ${error.message}`, { cause: error }) : error;
+    meter.add(taken);
+    if (loader.state === 'done' && !source.toEnd) break;
   }
+  const engine = loader.finish();
+  if (!tokenizer || !template) throw new ModelError('FORMAT', 'the file ends within its header');
+  meter.end();
+  return { engine, tokenizer, template, session: new Session(engine, tokenizer, template) };
 }
 
 /** @param {Loaded} loaded */

@@ -10,7 +10,17 @@
  *   /longer/N      N bytes more, length told            /longer-chunked/N   the same without a length
  *   /stall/N       whole length told, silent after N    /silent        never answers
  *   /garbage       random-looking bytes                 /secret        403 without the header x-key: open
- *   /partial       206 and half of it
+ *   /partial       206 and a part of it
+ *
+ * Those that get over it; all but the last three know ranges and a strong ETag:
+ *
+ *   /range         well                                 /busy/N        503 N times, then well
+ *   /flaky/N       each answer ends after N bytes       /pauses/N      each answer is silent after N bytes
+ *   /pieces/N      parts of at most N bytes             /no-range/N    200 for 206, cut once, the same ETag
+ *   /changed/N     cut, then another ETag               /changed-length/N   cut, then other Content-Range
+ *   /shifted/N     cut, then parts that start wrong     /gone/N        cut, then 416
+ *   /weak/N        cut once, a weak ETag, 200           /bare/N        cut once, no ETag
+ *   /hidden        206 without Content-Range
  */
 
 import { createServer } from 'node:http';
@@ -25,7 +35,8 @@ export async function startFaultServer(file) {
     seen.push({ kind, headers: request.headers });
     open++;
     response.on('close', () => open--);
-    answer(kind, Number(number), file, request, response);
+    const times = seen.filter((one) => one.kind === kind).length;
+    if (!recover(kind, Number(number), times, file, request, response)) answer(kind, Number(number), file, request, response);
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
@@ -73,4 +84,48 @@ function answer(kind, n, file, request, response) {
     partial: () => response.writeHead(206, { 'content-range': `bytes 0-9/${file.length}` }).end(file.subarray(0, 10)),
   };
   (answers[kind] ?? answers[404])();
+}
+
+/**
+ * @param {string} kind
+ * @param {number} n
+ * @param {number} times requests of this kind so far
+ * @returns {boolean} whether there is such a kind
+ */
+function recover(kind, n, times, file, request, response) {
+  const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
+  const first = times === 1;
+  /** Bytes as asked for, of which only `most` are sent. */
+  const send = ({ etag = '"one"', most = Infinity, shift = 0, longer = 0, piece = Infinity, ranges = true, end = true } = {}) => {
+    const conditional = request.headers['if-range'];
+    const ranged = ranges && from !== undefined && (conditional === undefined || conditional === etag);
+    const start = ranged ? Number(from) + shift : 0;
+    const last = ranged ? Math.min(to ? Number(to) : Infinity, start + piece - 1, file.length - 1) : file.length - 1;
+    response.writeHead(ranged ? 206 : 200, {
+      'content-length': last + 1 - start,
+      ...(etag && { etag }),
+      ...(ranged && { 'content-range': `bytes ${start}-${last}/${file.length + longer}` }),
+    });
+    const body = file.subarray(start, last + 1);
+    if (body.length <= most) response.end(body);
+    else response.write(body.subarray(0, most), () => end && response.destroy());
+    return true;
+  };
+  const cutOnce = (options, after) => (first ? send({ ...options, most: n }) : send({ ...options, ...after }));
+  const kinds = {
+    range: () => send(),
+    busy: () => (times <= n ? response.writeHead(503, { 'retry-after': '0' }).end('busy') : send()),
+    flaky: () => send({ most: n }),
+    pauses: () => send({ most: n, end: false }),
+    pieces: () => send({ piece: n }),
+    'no-range': () => cutOnce({ ranges: false }),
+    changed: () => cutOnce({}, { etag: '"two"' }),
+    'changed-length': () => (times === 2 ? send({ longer: 1 }) : cutOnce()),
+    shifted: () => (times === 2 ? send({ shift: 1 }) : cutOnce()),
+    gone: () => (times === 2 ? response.writeHead(416).end() : cutOnce()),
+    weak: () => cutOnce({ etag: 'W/"one"' }),
+    bare: () => cutOnce({ etag: undefined, ranges: false }),
+    hidden: () => (from ? response.writeHead(206).end(file.subarray(0, 10)) : send()),
+  };
+  return Object.hasOwn(kinds, kind) && kinds[kind]() !== false;
 }

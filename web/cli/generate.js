@@ -28,7 +28,7 @@ const samplingOf = (options) => Object.fromEntries(SAMPLING.map((name) => [name,
  * @param {string} model
  * @param {Options} options
  */
-const loadModel = (model, options) => load(model, { ...engineOptions(options), onProgress: showProgress });
+const loadModel = (model, options) => load(model, { ...engineOptions(options), sha256: options.sha256, onProgress: showProgress });
 
 /**
  * Writes an answer as it comes, or with --json what is known of it at the end.

@@ -93,7 +93,7 @@ export async function logits(model, options) {
   if (!options.cases) throw new UsageError('logits needs --cases FILE');
   const cases = await readCases(options.cases);
   cases.forEach((c, i) => checkCase(c, `case ${i} of ${options.cases}`));
-  const engine = await createEngine(model, engineOptions(options));
+  const engine = await createEngine(model, { ...engineOptions(options), sha256: options.sha256 });
   await write('{"cases":[');
   for (const [i, testCase] of cases.entries()) {
     try {
@@ -162,7 +162,7 @@ async function measure(engine, seq, tokens, batch, repeat) {
 export async function bench(model, options) {
   const { prompt = 128, predict = 64, depth = 0, repeat = 3, json } = options;
   const start = performance.now();
-  const engine = await createEngine(model, engineOptions(options));
+  const engine = await createEngine(model, { ...engineOptions(options), sha256: options.sha256 });
   const load = { ms: performance.now() - start, bytes: engine.info.fileBytes };
   const { nVocab, dModel, maxBatch, gigaOpsToken, bytesToken, variant, threads } = engine.info;
   const most = Math.max(prompt, predict);

@@ -73,6 +73,7 @@ const OPTIONS = {
   context: { value: 'N', read: integer(1), about: "positions; default: the model's, at most 8192" },
   kv: { value: 'TYPE', about: 'of the cache: f16, f32' },
   precision: { value: 'fast|high', about: 'default: high below 500 M parameters' },
+  sha256: { value: 'HEX', about: 'of the file: another one is an error' },
   json: { about: 'answer in JSON' },
 };
 
