@@ -3,6 +3,8 @@
 # make check       native unit checks under sanitizers, with every compiler that is here
 # make tsan        the same checks under ThreadSanitizer
 # make native      build/run: token ids in, logits out, for perf and gdb
+# make fuzz        the fuzzers, into build/fuzz/ (clang with libFuzzer); tests/fuzz/README.md tells how to run them
+# make regress     replays the fuzzers' seeds and what they have found
 # make layers      C files include only lower levels
 # make clean       removes build/ and dist/
 # V=1 shows the commands. WASM_CC=... WASM_LD=... names a compiler and its wasm-ld; otherwise
@@ -105,6 +107,19 @@ check:
 no-%:
 	@echo "make check: $* left out: no compiler or sanitizer library for it" >&2; test -z "$$CI"
 tsan: check-tsan
+# A fuzz target is a check program with libFuzzer's main, or with one that replays files.
+FUZZERS := $(basename $(notdir $(wildcard tests/fuzz/fuzz_*.c)))
+fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) $(BUILD)/seeds
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(NATIVE_SRC) $(HEADERS) tests/fuzz/fuzz.h Makefile
+	@mkdir -p $(@D)
+	$(Q)$(CC_CLANG) $(NATIVE_CFLAGS) -g -O2 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $< $(NATIVE_SRC) -o $@
+regress: $(FUZZERS:%=$(BUILD)/regress/%) $(BUILD)/seeds
+	$(Q)for f in $(filter $(BUILD)/regress/%,$^); do $$f $(BUILD)/seeds/* $(wildcard tests/fuzz/corpus/*) || exit 1; done
+$(BUILD)/regress/%: tests/fuzz/%.c tests/fuzz/regress.c $(NATIVE_SRC) $(HEADERS) tests/fuzz/fuzz.h Makefile
+	@mkdir -p $(@D)
+	$(Q)$(or $(CC_CLANG),$(CC)) $(NATIVE_CFLAGS) $(SANITIZE) $(filter %.c,$^) -o $@
+$(BUILD)/seeds: tests/fuzz/seeds.js tests/kit/make-model.js
+	node $< $@
 native: $(BUILD)/run/run
 	cp $< $(BUILD)/run-native
 layers:
@@ -113,5 +128,5 @@ setup:
 	sh wasm/toolchain/setup.sh
 clean:
 	rm -rf $(BUILD) $(DIST)
-.PHONY: all check tsan native layers setup clean
+.PHONY: all check tsan fuzz regress native layers setup clean
 .DELETE_ON_ERROR:

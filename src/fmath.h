@@ -8,7 +8,7 @@ double fmath_exp(double x);
 double fmath_log(double x);
 /* x^y for positive normal x: error below 1e-15 * (1 + |y log x|). */
 double fmath_pow(double x, double y);
-/* Sine and cosine of |x| <= 2^20: absolute error below 2e-16. */
+/* Sine and cosine, |x| <= 2^31: absolute error below 2e-16 up to 2^20. */
 void fmath_sincos(double x, double *sine, double *cosine);
 /* Largest integer <= x and smallest >= x, |x| < 2^52. */
 double fmath_floor(double x);

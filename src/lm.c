@@ -86,7 +86,7 @@ static int feed_header(uint32_t n) {
 static int feed_tensors(uint32_t n) {
   const int got = intake_feed(&lm.intake, &lm.model, window, n);
   if (got != LM_DONE) return got;
-  LM_TRY(model_finish(&lm.model));
+  LM_TRY(model_scale_rope(&lm.model));
   lm.stage = READY;
   return LM_DONE;
 }

@@ -88,12 +88,3 @@ int intake_feed(struct intake *in, struct model *m, const uint8_t *bytes, uint64
   }
   return LM_DONE;
 }
-
-int model_finish(struct model *m) {
-  if (!m->rope_factors) return LM_OK;
-  for (uint32_t i = 0; i < m->rope_dim / 2; i++) {
-    if (!(m->rope_factors[i] > 0)) LM_FAIL(FORMAT, "a factor of the rotary frequencies is %g, at %u", (double)m->rope_factors[i], (uint64_t)i);
-    m->ropes[0].freqs[i] /= (double)m->rope_factors[i];
-  }
-  return LM_OK;
-}

@@ -121,8 +121,8 @@ struct model {
 int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision);
 /* Takes the memory of the weights, or only counts it. */
 void model_place(struct model *m, struct arena *a);
-/* After the last tensor byte: what is made of tensors, not of keys. */
-int model_finish(struct model *m);
+/* After the last tensor byte: the rotary frequencies by their factors, where the file has them. */
+int model_scale_rope(struct model *m);
 
 /* Takes tensor bytes in file order and puts them where they belong. */
 struct intake {

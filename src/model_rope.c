@@ -69,12 +69,29 @@ static double scale_frequency(const struct model *m, const struct rope_scaling *
   }
 }
 
+/* At most a million positions times this fit the range of fmath_sincos. */
+static int check_frequency(double freq, uint64_t i) {
+  if (!(freq >= 0 && freq <= 1024)) LM_FAIL(FORMAT, "rotary frequency %u is %g radians per position, not between 0 and 1024", i, freq);
+  return LM_OK;
+}
+
 static int take_freqs(struct model *m, struct arena *a, const struct rope_scaling *s, float theta, struct rope *r) {
   r->freqs = arena_take(a, m->rope_dim / 2 * sizeof *r->freqs);
   if (!r->freqs) LM_FAIL(MEMORY, "no memory for %u rotary frequencies", (uint64_t)m->rope_dim / 2);
-  for (uint32_t i = 0; i < m->rope_dim / 2; i++) r->freqs[i] = scale_frequency(m, s, i, fmath_pow(theta, -2.0 * i / m->rope_dim));
+  for (uint32_t i = 0; i < m->rope_dim / 2; i++) {
+    r->freqs[i] = scale_frequency(m, s, i, fmath_pow(theta, -2.0 * i / m->rope_dim));
+    LM_TRY(check_frequency(r->freqs[i], i));
+  }
   r->magnitude = s->magnitude;
   if (s->kind == SCALE_YARN && s->extrapolation != 0) r->magnitude *= (float)(1 + 0.1 * fmath_log(s->factor));
+  return LM_OK;
+}
+
+int model_scale_rope(struct model *m) {
+  for (uint32_t i = 0; m->rope_factors && i < m->rope_dim / 2; i++) {
+    m->ropes[0].freqs[i] /= (double)m->rope_factors[i];
+    LM_TRY(check_frequency(m->ropes[0].freqs[i], i));
+  }
   return LM_OK;
 }
 
