@@ -82,6 +82,17 @@ static int read_name(const struct gguf *g, struct cursor *c, const char *what, s
   return c->is_short ? LM_MORE : LM_OK;
 }
 
+/* Type and count of an array's elements, which follow. */
+static int read_array(const struct gguf *g, struct cursor *c, const struct text *key, uint32_t *element, uint64_t *count) {
+  *element = cursor_u32(c);
+  *count = cursor_u64(c);
+  if (c->is_short) return LM_MORE;
+  if (*element >= N_GGUF_TYPES) LM_FAIL(FORMAT, "key %t is an array of the unknown type %u", key, (uint64_t)*element);
+  const uint32_t least = *element == GGUF_STRING ? 8 : *element == GGUF_ARRAY ? 12 : type_bytes[*element];
+  if (*count > room(g, c->at) / least) LM_FAIL(FORMAT, "key %t has %u elements, more than the file can hold", key, *count);
+  return LM_OK;
+}
+
 /* Reads key, type, and count; leaves the cursor at the value. */
 static int read_key(const struct gguf *g, struct cursor *c, struct gguf_key *k) {
   const int named = read_name(g, c, "key", &k->name);
@@ -89,18 +100,9 @@ static int read_key(const struct gguf *g, struct cursor *c, struct gguf_key *k) 
   k->type = cursor_u32(c), k->element = 0, k->count = 1;
   if (c->is_short) return LM_MORE;
   if (k->type >= N_GGUF_TYPES) LM_FAIL(FORMAT, "key %t has the unknown type %u", &k->name, (uint64_t)k->type);
-  if (k->type == GGUF_ARRAY) {
-    k->element = cursor_u32(c);
-    k->count = cursor_u64(c);
-    if (c->is_short) return LM_MORE;
-    if (k->element == GGUF_ARRAY) LM_FAIL(FORMAT, "key %t is an array of arrays, which is not read", &k->name);
-    if (k->element >= N_GGUF_TYPES)
-      LM_FAIL(FORMAT, "key %t is an array of the unknown type %u", &k->name, (uint64_t)k->element);
-    if (k->count > room(g, c->at) / (k->element == GGUF_STRING ? 8 : type_bytes[k->element]))
-      LM_FAIL(FORMAT, "key %t has %u elements, more than the file can hold", &k->name, k->count);
-  }
+  const int got = k->type == GGUF_ARRAY ? read_array(g, c, &k->name, &k->element, &k->count) : LM_OK;
   k->value = c->start + c->at;
-  return LM_OK;
+  return got;
 }
 
 /* Skips one string. */
@@ -110,6 +112,34 @@ static int skip_string(const struct gguf *g, struct cursor *c, const struct text
   if (n > room(g, c->at)) LM_FAIL(FORMAT, "a string of %u bytes in key %t runs past the end", n, key);
   cursor_skip(c, n);
   return c->is_short ? LM_MORE : LM_OK;
+}
+
+static int open_array(struct gguf *g, uint32_t element, uint64_t count) {
+  if (g->depth == GGUF_DEPTH) LM_FAIL(FORMAT, "key %t has arrays within arrays, more than %u deep", &g->array, (uint64_t)GGUF_DEPTH);
+  g->nest[g->depth++] = (struct gguf_nest){element, count};
+  return LM_OK;
+}
+
+/* The next record of the innermost open array: a string, an array's head, or all its numbers at once. */
+static int next_element(struct gguf *g, struct cursor *c) {
+  struct gguf_nest *n = &g->nest[g->depth - 1];
+  if (!n->left) {
+    g->depth--;
+    return LM_OK;
+  }
+  int got;
+  if (n->element == GGUF_STRING) got = skip_string(g, c, &g->array);
+  else if (n->element == GGUF_ARRAY) {
+    uint32_t element;
+    uint64_t count;
+    got = read_array(g, c, &g->array, &element, &count);
+    if (!got) got = open_array(g, element, count);
+  } else {
+    got = cursor_skip(c, n->left * type_bytes[n->element]) ? LM_OK : LM_MORE;
+    if (!got) n->left = 1;
+  }
+  if (!got) n->left--;
+  return got;
 }
 
 /* Only a u32 power of two of at least 8 can be an alignment. */
@@ -123,21 +153,21 @@ static int take_alignment(struct gguf *g, const struct gguf_key *k) {
 }
 
 static int next_key(struct gguf *g, struct cursor *c) {
-  if (g->left) { /* inside an array of strings: each element is a record */
-    const int got = skip_string(g, c, &g->array);
-    if (got) return got;
-    if (!--g->left) g->seen++;
-    return LM_OK;
+  if (g->depth) {
+    const int got = next_element(g, c);
+    if (!got && !g->depth) g->seen++;
+    return got;
   }
   struct gguf_key k;
   int got = read_key(g, c, &k);
   if (got) return got;
-  if (k.type == GGUF_ARRAY && k.element == GGUF_STRING && k.count) {
-    g->left = k.count, g->array = k.name;
-    return LM_OK;
+  if (k.type == GGUF_ARRAY) {
+    if (text_equal(k.name, text_of("general.alignment"))) return take_alignment(g, &k);
+    g->array = k.name;
+    return open_array(g, k.element, k.count);
   }
   if (k.type == GGUF_STRING) got = skip_string(g, c, &k.name);
-  else got = cursor_skip(c, k.count * type_bytes[k.type == GGUF_ARRAY ? k.element : k.type]) ? LM_OK : LM_MORE;
+  else got = cursor_skip(c, type_bytes[k.type]) ? LM_OK : LM_MORE;
   if (got) return got;
   if (text_equal(k.name, text_of("general.alignment"))) LM_TRY(take_alignment(g, &k));
   g->seen++;
@@ -246,10 +276,10 @@ static int fill_tables(struct gguf *g) {
   for (g->seen = 0; g->seen < g->n_keys; g->seen++) {
     struct gguf_key *k = &g->keys[g->seen];
     LM_TRY(read_key(g, &c, k));
-    const uint32_t element = k->type == GGUF_ARRAY ? k->element : k->type;
-    if (element != GGUF_STRING) cursor_skip(&c, k->count * type_bytes[element]);
-    else
-      for (uint64_t i = 0; i < k->count; i++) LM_TRY(skip_string(g, &c, &k->name));
+    if (k->type == GGUF_STRING) LM_TRY(skip_string(g, &c, &k->name));
+    else if (k->type != GGUF_ARRAY) cursor_skip(&c, type_bytes[k->type]);
+    else LM_TRY(open_array(g, k->element, k->count));
+    while (g->depth) LM_TRY(next_element(g, &c));
   }
   for (g->seen = 0; g->seen < g->n_tensors; g->seen++) LM_TRY(read_tensor(g, &c, &g->tensors[g->seen]));
   return LM_OK;

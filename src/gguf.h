@@ -6,7 +6,7 @@
  *   padding to general.alignment (32 if absent), then tensor data; offsets count from there
  *
  * The reader is fed by pieces and resumes at the last whole record (a key, an element of an array
- * of strings, a tensor), so the work is linear in the bytes for any chunking. Nothing is believed:
+ * of strings or arrays, a tensor), so the work is linear in the bytes for any chunking. Nothing is believed:
  * each count is bounded by the bytes that stand behind it, each product is checked. */
 #pragma once
 #include "arena.h"
@@ -17,6 +17,8 @@ enum gguf_type {
   GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
   GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64, N_GGUF_TYPES
 };
+
+enum { GGUF_DEPTH = 4 }; /* arrays of arrays, so deep at most */
 
 struct gguf_key {
   struct text name;
@@ -41,8 +43,12 @@ struct gguf {
   uint64_t at;          /* end of the last whole record */
   int stage;
   uint64_t n_keys, n_tensors, seen; /* records of this stage behind us */
-  uint64_t left;        /* elements of a string array that are still to come */
-  struct text array;    /* and that array's key */
+  struct gguf_nest {
+    uint32_t element;
+    uint64_t left;      /* elements still to come */
+  } nest[GGUF_DEPTH];   /* arrays that are open: an array, in it an array ... */
+  uint32_t depth;       /* how many */
+  struct text array;    /* key of the outermost */
   uint64_t alignment;
   uint64_t data;        /* offset of the first tensor's data; set when the header is whole */
   uint64_t end;         /* offset of the last byte that a tensor needs, plus one */

@@ -97,6 +97,7 @@ struct model {
   float attn_soft_cap, logit_soft_cap; /* 0: none */
   struct rope ropes[2];    /* of all layers, or of those that are not local; of local layers */
   uint32_t n_ropes;
+  bool needs_rope_factors; /* the file says longrope */
   float *rope_factors;     /* [rope_dim / 2] of rope_freqs.weight and the like, or null: divisors of ropes[0] */
   uint32_t precision;
   struct layer *layers;    /* [n_layers] */

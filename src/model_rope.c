@@ -13,7 +13,7 @@ struct rope_scaling {
   uint32_t original_context;
 };
 
-static int read_scaling(const struct model *m, const struct gguf *g, struct rope_scaling *s) {
+static int read_scaling(struct model *m, const struct gguf *g, struct rope_scaling *s) {
   *s = (struct rope_scaling){SCALE_NONE, 1, 1, 1, 32, 1, 1, 4, m->n_ctx_train};
   const struct key k = key_of(m, "rope.scaling.type");
   struct text type = text_of("none");
@@ -24,7 +24,8 @@ static int read_scaling(const struct model *m, const struct gguf *g, struct rope
   if (text_equal(type, text_of("yarn"))) s->kind = SCALE_YARN;
   else if (text_equal(type, text_of("llama3"))) s->kind = SCALE_LLAMA3;
   else if (text_equal(type, text_of("linear"))) s->kind = SCALE_LINEAR;
-  else if (!text_equal(type, text_of("none")) && !text_equal(type, text_of("longrope"))) /* its factors are tensors */
+  else if (text_equal(type, text_of("longrope"))) m->needs_rope_factors = true; /* they are tensors */
+  else if (!text_equal(type, text_of("none")))
     LM_FAIL(UNSUPPORTED, "key %s is \"%t\"; none, linear, yarn, llama3 and longrope are supported", k.name, &type);
   else if (given && !gguf_find(g, text_of(k.name))) s->kind = SCALE_LINEAR; /* older files: a factor alone */
   if (!(s->factor > 0 && s->factor < 1e6f)) LM_FAIL(FORMAT, "the rope scaling factor is %g", (double)s->factor);
@@ -89,7 +90,11 @@ static int take_freqs(struct model *m, struct arena *a, const struct rope_scalin
 
 int model_scale_rope(struct model *m) {
   for (uint32_t i = 0; m->rope_factors && i < m->rope_dim / 2; i++) {
-    m->ropes[0].freqs[i] /= (double)m->rope_factors[i];
+    const double factor = (double)m->rope_factors[i];
+    if (!(factor > 1e-3 && factor < 1e9))
+      LM_FAIL(FORMAT, "factor %u of tensor rope_freqs.weight (or rope_factors_long.weight, _short) is %g, not between 0.001 and 1e9",
+              (uint64_t)i, factor);
+    m->ropes[0].freqs[i] /= factor;
     LM_TRY(check_frequency(m->ropes[0].freqs[i], i));
   }
   return LM_OK;

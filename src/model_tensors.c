@@ -208,6 +208,7 @@ static int bind_rope(struct binder *b) {
     if (t && unused) b->bound[t - b->g->tensors].n_parts = UINT32_MAX;
     else LM_TRY(bind_row(b, "", &rope_tensors[i], m));
   }
+  if (m->needs_rope_factors && !m->rope_factors) LM_FAIL(FORMAT, "tensors rope_factors_long.weight and _short are missing: rope scaling is longrope");
   return LM_OK;
 }
 
@@ -217,6 +218,7 @@ static bool complete_norm(const struct norm *n) { return n->w || !n->b; }
 static int check_layer(const struct model *m, const struct layer *y, uint64_t l) {
   const bool experts = y->router.kernels != 0, gated = y->w_gate.kernels != 0;
   if (!y->w_up.kernels || !y->w_down.kernels) LM_FAIL(FORMAT, "tensor blk.%u.ffn_%s.weight is missing", l, y->w_up.kernels ? "down" : "up");
+  if (!gated && !m->layer_norm) LM_FAIL(FORMAT, "tensor blk.%u.ffn_gate.weight is missing", l); /* without: gpt2, falcon */
   if (experts != (m->n_experts > 0) || (experts && !gated))
     LM_FAIL(FORMAT, "block %u has %s, but the keys count %u experts", l, experts ? "a router" : "no router", (uint64_t)m->n_experts);
   if (experts && (y->b_gate || y->b_up || y->b_down)) LM_FAIL(UNSUPPORTED, "block %u has biases of experts, which are not supported", l);

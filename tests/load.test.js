@@ -34,18 +34,19 @@ test('metadata of every type, tensors, and their order arrive as the file has th
     meta[`some.${type}`] = ['array', [type, [samples[type], samples[type]]]];
     meta[`none.${type}`] = ['array', [type, []]];
   }
+  meta['in.arrays'] = ['array', ['array', [['string', ['a', 'bc']], ['array', [['u8', [1, 2, 3]]]]]]];
   for (const version of [2, 3]) {
     const loaded = await header(build, [makeModel({ ...NANO, meta, version, alignment: 64 })]);
-    const plain = (v) => (typeof v === 'bigint' && Number.isSafeInteger(Number(v)) ? Number(v) : v);
+    const plain = (v) => {
+      if (Array.isArray(v)) return v.map(plain);
+      return typeof v === 'bigint' && Number.isSafeInteger(Number(v)) ? Number(v) : v;
+    };
+    const arrays = (v) => (typeof v === 'object' ? Array.from(v, arrays) : v);
     const expected = readGguf(makeModel({ ...NANO, meta, version, alignment: 64 }));
     assert.deepEqual(loaded.keys(), [...expected.meta.keys()]);
     for (const [key, value] of expected.meta) {
       const own = loaded.meta(key);
-      assert.deepEqual(
-        Array.isArray(value) ? Array.from(own) : own,
-        Array.isArray(value) ? value.map(plain) : plain(value),
-        key,
-      );
+      assert.deepEqual(arrays(own), plain(value), key);
     }
     assert.equal(loaded.meta('absent'), undefined);
     assert.equal(loaded.meta(''), undefined);

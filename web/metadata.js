@@ -11,7 +11,7 @@
 
 /** GGUF type numbers, where they are not just rows of SCALARS. */
 const [BOOL, STRING] = [7, 8];
-/** Of elements of one type; C reads no arrays of arrays. */
+/** Of elements of one type, which may be arrays. */
 export const ARRAY = 9;
 
 /** @type {Record<number, { bytes: number, get: (view: DataView, at: number) => any, Array?: any }>} */
@@ -90,11 +90,19 @@ export class Values {
    */
   array(element, count) {
     if (element === STRING) return this.#strings(count);
+    if (element === ARRAY) return Array.from({ length: count }, () => this.#nested());
     const { bytes, Array: Typed } = SCALARS[element];
     if (!Typed) return Array.from({ length: count }, () => this.scalar(element));
     const from = this.#at;
     this.#at += bytes * count;
     return new Typed(this.#bytes.slice(from, this.#at).buffer);
+  }
+
+  /** An array within an array: its type and length first. @returns {any[] | Scalars} */
+  #nested() {
+    const element = this.#view.getUint32(this.#at, true);
+    this.#at += 4;
+    return this.array(element, this.#length());
   }
 
   /** One copy for all of them, as TextDecoder takes no shared memory.
