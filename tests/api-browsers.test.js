@@ -6,15 +6,16 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { defaultFolders, startServer } from '../web/demo/serve.js';
-import { load } from '../web/index.js';
+import { estimate, load } from '../web/index.js';
 import { BROWSERS, browserAbsent, startBrowser } from './kit/browsers.js';
+import { sha256 } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
 
 const CHATML =
   "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}<|im_start|>assistant\n";
 const FILE = makeModel({ vocabulary: 'bpe', chatTemplate: CHATML, nVocab: 400, nCtx: 256, type: 'Q8_0' });
 const folder = mkdtempSync(join(tmpdir(), 'tabllama-'));
-let server, expected;
+let server, expected, estimated;
 
 before(async () => {
   writeFileSync(join(folder, 'model.gguf'), FILE);
@@ -23,6 +24,7 @@ before(async () => {
   const model = await load(FILE, { threads: 1 });
   expected = (await model.generate('to sit on', { temperature: 0, maxTokens: 12 }).result()).tokens;
   await model.close();
+  estimated = JSON.parse(JSON.stringify(await estimate(FILE, { threads: 1, variant: 'simd' })));
 });
 after(async () => {
   await server.close();
@@ -48,8 +50,10 @@ for (const name of BROWSERS) {
       assert.deepEqual([told[source].first, told[source].last], [0, FILE.length], source);
     }
     assert.equal(told['bytes are kept'], FILE.length);
+    assert.deepEqual(told.estimate, estimated);
     assert.equal(told.threads.threads, told.support.threads ? 2 : 1);
     const errors = [
+      ['sha256', 'HASH', new RegExp(sha256(FILE))],
       ['404', 'NETWORK', /absent\.gguf answers 404/],
       ['page', 'NETWORK', /web page/],
       ['text', 'FORMAT', /GGUF/],

@@ -51,8 +51,8 @@ function run(code, { timeout = 20_000 } = {}) {
 
 /* ---- the package ---- */
 
-test('three exports, and importing them does nothing', async () => {
-  assert.deepEqual(Object.keys(api).sort(), ['ModelError', 'load', 'support']);
+test('four exports, and importing them does nothing', async () => {
+  assert.deepEqual(Object.keys(api).sort(), ['ModelError', 'estimate', 'load', 'support']);
   const code = `
     const before = Object.keys(globalThis).join();
     process.getActiveResourcesInfo().length;

@@ -40,7 +40,7 @@ const COMMANDS = {
   info: {
     code: async () => (await import('./cli/inspect.js')).info,
     model: '[MODEL]',
-    options: ['variants', ...COMMON],
+    options: ['variants', 'memory', ...COMMON],
     about: "what a file's header says",
   },
   tokenize: {

@@ -83,14 +83,9 @@ async function reading(source, { signal = new AbortController().signal, ...optio
  * @returns {Promise<Loader>} in state 'ready'
  */
 export async function readHeader(source, { signal, ...options } = {}) {
-  return reading(source, { signal, header: true }, async ({ chunks }) => {
-    const loader = await createLoader({ threads: 1, ...options });
-    for await (const chunk of chunks) {
-      loader.push(chunk);
-      if (loader.state === 'ready') return loader;
-    }
-    throw loader.truncated();
-  });
+  return reading(source, { signal, header: true }, async ({ chunks }) =>
+    loading.feedHeader(await createLoader({ threads: 1, ...options }), chunks),
+  );
 }
 
 /**

@@ -19,6 +19,58 @@ export function load(
   options?: LoadOptions,
 ): Promise<Model>;
 
+/**
+ * What a model will need, before it is loaded: from the file's header alone, which is asked for in parts of
+ * 1 MiB (a server that knows none is left when the header is there). Also of models that can't run here, for
+ * whatever `reason`, as far as arithmetic goes.
+ */
+export function estimate(
+  source: string | URL | Blob | BufferSource | ReadableStream<BufferSource>,
+  options?: EstimateOptions,
+): Promise<Estimate>;
+
+export interface EstimateOptions extends Omit<LoadOptions, 'kvType' | 'onProgress' | 'sha256'> {
+  /** One that this build does not run is counted all the same. */
+  kvType?: KvType;
+  /** Bytes that may be used. Default: what 32-bit WebAssembly addresses, 4 GiB less one page. */
+  memoryLimit?: number;
+}
+
+export type KvType = 'f16' | 'f32' | 'q8_0' | 'q4_0';
+
+export interface Estimate {
+  readonly name?: string;
+  readonly architecture: string;
+  /** The type that most bytes of the weights have. */
+  readonly quantisation: string;
+  readonly parameters: number;
+  /** Tokens of one conversation: as asked for, else as load() would choose. */
+  readonly contextLength: number;
+  /** The same as the file gives it. */
+  readonly trainedContextLength?: number;
+  readonly kvType: string;
+  /** One conversation with a full context. Where the model can't run, weights as in the file and no scratch. */
+  readonly bytes: {
+    readonly file: number;
+    readonly weights: number;
+    readonly kvPerToken: number;
+    /** Taken by 256 tokens at a time. */
+    readonly kv: number;
+    /** All that is neither weights nor cache. */
+    readonly scratch: number;
+    readonly total: number;
+  };
+  /** Bytes of the cache by its type: of one token, and of contextLength. */
+  readonly kv: Readonly<Record<KvType, { readonly perToken: number; readonly context: number }>>;
+  /** How many such conversations memoryLimit has room for, beside the weights. */
+  readonly sessions: number;
+  /** Whether this build knows all that the file asks for and can address the memory. */
+  readonly runs: boolean;
+  /** Whether it runs and this device gives the memory; else `reason` says why not, with the numbers. */
+  readonly fits: boolean;
+  readonly reason?: string;
+}
+
 export interface LoadOptions {
   /** Tokens of one conversation. Default: the model's own, at most 8192 and what fits. */
   contextLength?: number;

@@ -5,7 +5,7 @@
 import { ModelError } from './errors.js';
 import { Model } from './model.js';
 import { fileUrl, onNode, startNodeWorker } from './node.js';
-import { LOAD, check } from './options.js';
+import { ESTIMATE, LOAD, check } from './options.js';
 import { Rpc, workerPort } from './rpc.js';
 import { describe } from './source.js';
 
@@ -57,9 +57,16 @@ function startWorker(assets) {
   return workerPort(new Worker(new URL('./worker.js', import.meta.url), { type: 'module' }));
 }
 
-/** @type {typeof import('./index.js').load} */
-export async function load(source, options) {
-  const { signal, onProgress, headers, sha256, assets = {}, ...engine } = check(options, LOAD);
+/**
+ * Starts a worker that can ask for the source's bytes, and ends it unless `use` goes well and keeps it.
+ * @template T
+ * @param {unknown} source
+ * @param {Record<string, any>} options checked
+ * @param {(rpc: Rpc, args: { origin: import('./source.js').Origin, files: object }) => Promise<T>} use
+ * @param {boolean} keep
+ * @returns {Promise<T>}
+ */
+async function withWorker(source, { signal, headers, assets = {} }, use, keep) {
   const { origin, reader } = describe(source, headers);
   signal?.throwIfAborted();
   let started = false;
@@ -71,16 +78,37 @@ export async function load(source, options) {
   };
   /** @type {Rpc | undefined} */
   let rpc;
+  let kept = false;
   try {
     rpc = new Rpc(startWorker(assets), { read }, explain);
     await rpc.call('hello', null, { signal });
     started = true;
-    const args = { origin, sha256, options: engine, files: filesFor(assets) };
-    return new Model(rpc, await rpc.call('load', args, { signal, onItem: onProgress }));
+    const result = await use(rpc, { origin, files: filesFor(assets) });
+    kept = keep;
+    return result;
   } catch (error) {
-    await rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));
     throw rpc || error instanceof ModelError ? error : explain(/** @type {Error} */ (error));
   } finally {
+    if (!kept) await rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));
     reader.cancel(new ModelError('CLOSED', 'nothing more is needed'));
   }
+}
+
+/** @type {typeof import('./index.js').load} */
+export async function load(source, options) {
+  const { signal, onProgress, sha256, headers, assets, ...engine } = check(options, LOAD);
+  return withWorker(
+    source,
+    { signal, headers, assets },
+    async (rpc, args) => new Model(rpc, await rpc.call('load', { ...args, sha256, options: engine }, { signal, onItem: onProgress })),
+    true,
+  );
+}
+
+/** @type {typeof import('./index.js').estimate} */
+export async function estimate(source, options) {
+  const { signal, memoryLimit, headers, assets, ...engine } = check(options, ESTIMATE);
+  const ask = (/** @type {Rpc} */ rpc, /** @type {object} */ args) =>
+    rpc.call('estimate', { ...args, memoryLimit, options: engine }, { signal });
+  return withWorker(source, { signal, headers, assets }, ask, false);
 }

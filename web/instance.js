@@ -10,6 +10,8 @@ export const ABI = 1;
 /** LM_IO_BYTES: the window through which bytes, rows and ids go in. */
 export const WINDOW_BYTES = 1 << 20;
 export const PAGE_BYTES = 65536;
+/** What wasm32 addresses, less a page, so that no sum of addresses wraps. */
+export const ADDRESSABLE = 2 ** 32 - PAGE_BYTES;
 /** Pages that any instance starts with, at least the module's own --initial-memory. */
 const FIRST_PAGES = 64;
 

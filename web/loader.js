@@ -6,7 +6,7 @@
 import { ModelError } from './errors.js';
 import { Engine } from './evaluator.js';
 import { chooseVariant, support } from './features.js';
-import { Instance, PAGE_BYTES, WINDOW_BYTES, createMemory, ptr } from './instance.js';
+import { ADDRESSABLE, Instance, WINDOW_BYTES, createMemory, ptr } from './instance.js';
 import { absolutePath, onNode, openFile } from './node.js';
 import { Threads, chooseThreads } from './threads.js';
 
@@ -14,8 +14,6 @@ import { Threads, chooseThreads } from './threads.js';
 const [LM_DONE, LM_MORE, LM_HEADER] = [0, 1, 2];
 /** Most that a header with its vocabulary may take: some 20 MB are usual, and shared memory reserves it. */
 const HEADER_MAXIMUM = 2 ** 28;
-/** What wasm32 addresses. */
-const ADDRESSABLE = 2 ** 32 - PAGE_BYTES;
 /** Below so many parameters 8-bit activations cost more quality than they save time. */
 const SMALL_MODEL = 500e6;
 
@@ -131,6 +129,20 @@ export async function createLoader(options) {
   const loader = new Loader(options, chooseVariant(options.variant, choice.threads), choice);
   await loader.open();
   return loader;
+}
+
+/**
+ * Feeds no more than the header.
+ * @param {Loader} loader
+ * @param {Iterable<Uint8Array> | AsyncIterable<Uint8Array>} chunks
+ * @returns {Promise<Loader>} the same, in state 'ready'
+ */
+export async function feedHeader(loader, chunks) {
+  for await (const chunk of chunks) {
+    loader.push(chunk);
+    if (loader.state === 'ready') return loader;
+  }
+  throw loader.truncated();
 }
 
 /** Takes a file's bytes from the first to the last that is needed. */
@@ -328,6 +340,11 @@ export class Loader {
   /** All tensors, in file order. */
   tensors() {
     return this.#instance.tensors();
+  }
+
+  /** Types of the cache that run in this build. */
+  get kvTypes() {
+    return this.#instance.names('kvTypes');
   }
 
   /** What is known: sizes are 0 before bind().

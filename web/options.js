@@ -100,19 +100,23 @@ const sha256 = (value, name) => {
 /** @type {Record<string, Check>} */
 const ASSETS = { worker: string, thread: string, wasm: string };
 
-/** @type {Record<string, Check>} */
-export const LOAD = {
+/** Of load() and estimate() alike. @type {Record<string, Check>} */
+const ENGINE = {
   contextLength: number(1, 2 ** 31 - 1, true),
   kvType: string,
   precision: string,
   threads: number(0, 2 ** 31 - 1, true),
   variant: string,
   headers: (value) => value,
-  sha256,
   signal,
-  onProgress: typed('function', 'a function'),
   assets: (value, name) => check(value, ASSETS, name),
 };
+
+/** @type {Record<string, Check>} */
+export const LOAD = { ...ENGINE, sha256, onProgress: typed('function', 'a function') };
+
+/** @type {Record<string, Check>} */
+export const ESTIMATE = { ...ENGINE, memoryLimit: number(0, Number.MAX_SAFE_INTEGER) };
 
 /** @type {Record<string, Check>} */
 export const GENERATE = {

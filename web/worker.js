@@ -3,8 +3,9 @@
  * page ends it.
  */
 import { createTemplate } from './chat.js';
-import { createLoader } from './loader.js';
 import { ModelError } from './errors.js';
+import { estimate } from './estimate.js';
+import { createLoader, feedHeader } from './loader.js';
 import { onNode, parentNodePort } from './node.js';
 import { Rpc, parentPort } from './rpc.js';
 import { Session } from './session.js';
@@ -22,9 +23,13 @@ let crash;
 const handlers = {
   hello: () => null,
   async load({ origin, sha256, options, files }, job) {
-    loaded = await load(origin, sha256, { ...options, thread: files.thread, wasm: (/** @type {string} */ name) => files.wasm[name] }, job);
+    loaded = await reading({ origin, sha256 }, engineOptions(options, files), job, (source, loader) => load(source, loader, job));
     return infoOf(loaded);
   },
+  estimate: ({ origin, memoryLimit, options, files }, job) =>
+    reading({ origin, header: true }, engineOptions(options, files), job, async ({ chunks }, loader) =>
+      estimate(await feedHeader(loader, chunks), { ...options, memoryLimit }),
+    ),
   tokenize: ({ text, options }) => model().tokenizer.encode(text, options),
   detokenize: ({ tokens }) => model().tokenizer.decode(tokens),
   render: ({ messages, options }) => model().template.render(messages, options),
@@ -59,22 +64,30 @@ function guarded(handler) {
 }
 
 /**
- * Everything that can be refused from the header alone is refused before the weights are asked for.
- * @param {import('./source.js').Origin} origin
- * @param {string | undefined} sha256
+ * @param {import('./loader.js').EngineOptions} options
+ * @param {{ thread: string, wasm: Record<string, string> }} files
+ */
+const engineOptions = (options, files) => ({ ...options, thread: files.thread, wasm: (/** @type {string} */ name) => files.wasm[name] });
+
+/**
+ * Reads a source into a loader, a new one each time it is begun again. Wrong options are refused before
+ * anything is asked for, and what is wrong with a file says which one.
+ * @template T
+ * @param {{ origin: import('./source.js').Origin, sha256?: string, header?: boolean }} what
  * @param {import('./loader.js').EngineOptions & import('./loader.js').Assets} options
  * @param {import('./rpc.js').Job} job
- * @returns {Promise<Loaded>}
+ * @param {(source: import('./source.js').Opened, loader: import('./loader.js').Loader) => Promise<T>} use
+ * @returns {Promise<T>}
  */
-async function load(origin, sha256, options, job) {
-  /** Options are refused before anything is asked for. @type {import('./loader.js').Loader | undefined} */
-  let unused = await createLoader(options);
+async function reading({ origin, ...how }, options, { signal }, use) {
+  /** @type {import('./loader.js').Loader | undefined} */
+  let first = await createLoader(options);
   const read = () => rpc.call('read', null);
-  return withSource(origin, { signal: job.signal, read, sha256 }, async (source) => {
-    const loader = unused ?? (await createLoader(options));
-    unused = undefined;
+  return withSource(origin, { signal, read, ...how }, async (source) => {
+    const loader = first ?? (await createLoader(options));
+    first = undefined;
     try {
-      return await loadFrom(source, loader, job);
+      return await use(source, loader);
     } catch (error) {
       loader.close();
       const ofTheFile = error instanceof ModelError && (error.code === 'FORMAT' || error.code === 'UNSUPPORTED');
@@ -84,12 +97,13 @@ async function load(origin, sha256, options, job) {
 }
 
 /**
+ * Everything that can be refused from the header alone is refused before the weights are asked for.
  * @param {import('./source.js').Opened} source
  * @param {import('./loader.js').Loader} loader
  * @param {import('./rpc.js').Job} job
  * @returns {Promise<Loaded>}
  */
-async function loadFrom(source, loader, job) {
+async function load(source, loader, job) {
   const meter = progress(job.send, source.total);
   if (source.exact) loader.fileBytes = source.total;
   let tokenizer, template;

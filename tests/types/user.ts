@@ -1,11 +1,13 @@
 /* A user's program, as far as its types go: each line marked as an error must be one. */
-import { ModelError, load, support } from 'tabllama';
+import { ModelError, estimate, load, support } from 'tabllama';
 import type { GenerateOptions, Message } from 'tabllama';
 import { createEngine } from 'tabllama/engine';
 
 const messages: Message[] = [{ role: 'user', content: 'Hello' }];
 const options: GenerateOptions = { maxTokens: 8, temperature: 0, stop: ['\n'], signal: AbortSignal.timeout(1000) };
 try {
+  const { fits, kv, reason: why } = await estimate('model.gguf', { kvType: 'q4_0', memoryLimit: 2 ** 30 });
+  console.log(fits ? kv.q8_0.perToken + 1 : why?.length);
   await using model = await load('model.gguf', { threads: support().threads ? 2 : 1, kvType: 'f32' });
   for await (const { text, tokens } of model.generate(messages, options)) console.log(text.length, tokens[0] + 1);
   const { reason, usage } = await model.chat({ system: 'Be brief.' }).send('Hi').result();

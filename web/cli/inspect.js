@@ -1,6 +1,7 @@
 /** inspect.js: `info` and `tokenize`: what a file's header is enough for. */
 import { readHeader, runnable } from '../engine.js';
 import { ModelError } from '../errors.js';
+import { estimate } from '../estimate.js';
 import { createTokenizer } from '../tokenizer.js';
 import { UsageError, engineOptions } from './options.js';
 import { parseJson, readStdin, write, writeJson } from './output.js';
@@ -38,43 +39,28 @@ function shares(tensors, keyOf) {
 }
 
 /**
- * What the model needs when one context is full: as loaded, and the chunks after the first.
- * @param {import('../engine.js').EngineInfo} info
- */
-function memoryOf({ nCtx, chunkTokens, bytesChunk, bytesWeights, bytesScratch, bytesNow }) {
-  const chunks = Math.ceil(nCtx / chunkTokens);
-  return {
-    context: nCtx,
-    weights: bytesWeights,
-    kv: chunks * bytesChunk,
-    scratch: bytesScratch,
-    total: bytesNow + (chunks - 1) * bytesChunk,
-  };
-}
-
-/**
- * Why this build can't run it, where that is no fault of the file; undefined if it can.
+ * A file that is broken is an error; whatever else keeps one from running is for estimate() to tell.
  * @param {Loader} loader
  */
-function obstacle(loader) {
-  if (loader.info.nTensors === 0) return 'the file has no tensors, only a vocabulary';
+function refuseBroken(loader) {
   try {
-    loader.bind();
-    return undefined;
+    if (loader.info.nTensors > 0) loader.bind();
   } catch (error) {
-    if (error instanceof ModelError && ['UNSUPPORTED', 'MEMORY'].includes(error.code)) return error.message;
-    throw error;
+    if (error instanceof ModelError && error.code === 'FORMAT') throw error;
   }
 }
 
-/** @param {Loader} loader */
-function describe(loader) {
-  const unsupported = obstacle(loader);
+/**
+ * @param {Loader} loader
+ * @param {{ contextLength?: number, kvType?: string, memoryLimit?: number }} options
+ */
+function describe(loader, options) {
+  const { bytes, kv, sessions, fits, reason, runs, ...known } = estimate(loader, options);
   const { info } = loader;
   const tensors = loader.tensors();
   const string = (/** @type {string} */ key) => loader.meta(key)?.toString();
   return {
-    name: string('general.name'),
+    name: known.name,
     license: string('general.license'),
     architecture: info.architecture,
     quantisation: info.quantisation,
@@ -91,20 +77,30 @@ function describe(loader) {
     headDim: info.headDim,
     nVocab: info.nVocab,
     ropeTheta: info.ropeTheta,
-    nCtxTrain: info.nCtxTrain,
+    nCtxTrain: known.trainedContextLength,
     types: shares(tensors, ({ type }) => type),
     parts: shares(
       tensors,
       ({ name }) => /** @type {any} */ (PARTS.find(([, pattern]) => pattern.test(name)))[0],
     ),
     kv: {
-      type: info.kvType,
-      bytesPerToken: info.bytesKvToken,
+      type: known.kvType,
+      bytesPerToken: bytes.kvPerToken,
       bytesPerChunk: info.bytesChunk,
       chunkTokens: info.chunkTokens,
     },
-    memory: info.bytesNow ? memoryOf(info) : undefined,
-    unsupported,
+    kvTypes: kv,
+    memory: {
+      context: known.contextLength,
+      weights: bytes.weights,
+      kv: bytes.kv,
+      scratch: bytes.scratch,
+      total: bytes.total,
+      sessions,
+    },
+    fits,
+    unsupported: runs ? undefined : reason,
+    reason,
   };
 }
 
@@ -136,7 +132,9 @@ function plain(facts, indent = '') {
 export async function info(model, { variants, json, ...options }) {
   if (variants) return json ? writeJson(runnable()) : write(`${runnable().join('\n')}\n`);
   if (model === undefined) throw new UsageError('info needs a model, or --variants');
-  const facts = describe(await readHeader(model, engineOptions(options)));
+  const loader = await readHeader(model, engineOptions(options));
+  refuseBroken(loader);
+  const facts = describe(loader, { ...engineOptions(options), memoryLimit: options.memory });
   return json ? writeJson(facts) : write(plain(facts));
 }
 

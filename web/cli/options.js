@@ -71,8 +71,9 @@ const OPTIONS = {
   threads: { value: 'N', read: integer(0), about: 'default: half of the logical cores, 1 to 8' },
   variant: { value: 'NAME', about: 'of the module; default: the best that runs here' },
   context: { value: 'N', read: integer(1), about: "positions; default: the model's, at most 8192" },
-  kv: { value: 'TYPE', about: 'of the cache: f16, f32' },
+  kv: { value: 'TYPE', about: 'of the cache: f16, f32; info counts q8_0 and q4_0 too' },
   precision: { value: 'fast|high', about: 'default: high below 500 M parameters' },
+  memory: { value: 'BYTES', read: integer(0), about: 'that may be used; default: all that can be addressed' },
   sha256: { value: 'HEX', about: 'of the file: another one is an error' },
   json: { about: 'answer in JSON' },
 };

@@ -1,5 +1,5 @@
 /* What tests/api-browsers.test.js reads: the public API as a page uses it, one named outcome each. */
-import { ModelError, load, support } from '../../dist/index.js';
+import { ModelError, estimate, load, support } from '../../dist/index.js';
 
 const MODEL = '../model/model.gguf';
 const greedy = { temperature: 0, maxTokens: 12 };
@@ -37,6 +37,8 @@ await tell('bytes', () => answerFrom(bytes));
 await tell('bytes are kept', () => bytes.length);
 await tell('stream', () => answerFrom(file.stream()));
 
+await tell('estimate', () => estimate(MODEL, { threads: 1, variant: 'simd' }));
+await tell('sha256', () => load(file, { sha256: '0'.repeat(64) }));
 await tell('404', () => load('absent.gguf'));
 await tell('page', () => load('index.html'));
 await tell('text', () => load(new Blob(['Once upon a time'])));
