@@ -28,6 +28,7 @@ static struct {
   uint8_t *stacks;       /* [n_threads - 1][STACK_BYTES] */
   uint64_t header_at;    /* in the arena */
   uint64_t tables_end;   /* arena.used after the tables of the header */
+  double overrides[N_OVERRIDES];
   uint32_t n_threads;
   uint32_t n_kept;       /* rows of logits */
   double info[LM_INFO_BYTES_TOKEN + 1];
@@ -54,6 +55,7 @@ const char *lm_error(void) { return error_sentence(); }
 void lm_open(void) {
   zero_bytes(&lm, sizeof lm);
   error_clear();
+  for (uint32_t i = 0; i < N_OVERRIDES; i++) lm.overrides[i] = __builtin_nan("");
   arena_open(&lm.arena);
   gguf_open(&lm.gguf);
 }
@@ -132,6 +134,10 @@ static void tell_model(void) {
   info[LM_INFO_N_CTX_TRAIN] = m->n_ctx_train;
   info[LM_INFO_ROPE_DIM] = m->rope_dim;
   info[LM_INFO_ROPE_THETA] = m->rope_theta;
+  info[LM_INFO_ROPE_SCALING] = m->scaling.kind;
+  info[LM_INFO_ROPE_FACTOR] = m->scaling.factor;
+  info[LM_INFO_ROPE_ORIGINAL] = m->scaling.original_context;
+  info[LM_INFO_WINDOW] = m->window;
   info[LM_INFO_TIED] = m->tied;
   info[LM_INFO_MAX_BATCH] = lm.forward.max_batch;
   info[LM_INFO_MAX_ALL] = lm.forward.max_all;
@@ -168,13 +174,21 @@ static int bind(uint32_t n_ctx, uint32_t kv_type, uint32_t precision, uint32_t n
   if (precision > LM_HIGH) LM_FAIL(ARGUMENT, "there is no precision %u", (uint64_t)precision);
   if (!n_threads || n_threads > TEAM_MAX) LM_FAIL(ARGUMENT, "%u threads: 1 to %u can be had", (uint64_t)n_threads, (uint64_t)TEAM_MAX);
   arena_cut(&lm.arena, lm.tables_end);
-  LM_TRY(model_bind(&lm.model, &lm.gguf, &lm.arena, n_ctx, precision));
+  LM_TRY(model_bind(&lm.model, &lm.gguf, &lm.arena, n_ctx, precision, lm.overrides));
   const struct model *m = &lm.model;
   lm.n_threads = n_threads;
   kv_open(&lm.kv, &lm.arena, kv_type, m->n_layers, m->n_kv_heads, m->head_dim, m->n_ctx);
   forward_open(&lm.forward, m, &lm.kv, n_threads);
   tell_model();
   return plan();
+}
+
+int lm_override(uint32_t id, double value) {
+  if (lm.stage > BOUND) LM_FAIL(STATE, "lm_override after lm_alloc");
+  LM_TRY(check_override(id, value));
+  lm.overrides[id] = value;
+  if (lm.stage == BOUND) lm.stage = HEADER_READ;
+  return LM_OK;
 }
 
 int lm_bind(uint32_t n_ctx, uint32_t kv_type, uint32_t precision, uint32_t n_threads) {
@@ -256,6 +270,8 @@ const char *lm_name(uint32_t table, uint32_t i) {
     case LM_ARCHS: return i < N_ARCHS ? archs[i].name : 0;
     case LM_SAMPLERS: return i < N_SAMPLERS ? sampler_rows[i].name : 0;
     case LM_INFOS: return i < LM_COUNT(info_names) ? info_names[i] : 0;
+    case LM_OVERRIDES: return i < N_OVERRIDES ? override_rows[i].name : 0;
+    case LM_ROPE_SCALINGS: return i < N_ROPE_SCALINGS ? rope_scaling_names[i] : 0;
     case LM_PRECISIONS: return i < LM_COUNT(precision_names) ? precision_names[i] : 0;
     default: return 0;
   }

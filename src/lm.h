@@ -40,7 +40,9 @@ enum { LM_IO_BYTES = 1 << 20 }; /* length of the window lm_io() */
 enum { LM_DONE = 0, LM_MORE = 1, LM_HEADER = 2 };
 
 /* Tables that lm_name spells. */
-enum lm_table { LM_ERRORS, LM_QUANTS, LM_KV_TYPES, LM_ARCHS, LM_SAMPLERS, LM_INFOS, LM_PRECISIONS };
+enum lm_table {
+  LM_ERRORS, LM_QUANTS, LM_KV_TYPES, LM_ARCHS, LM_SAMPLERS, LM_INFOS, LM_PRECISIONS, LM_OVERRIDES, LM_ROPE_SCALINGS
+};
 
 /* Ids of lm_info, one row each in info.def: LM_INFO_N_VOCAB = 0 and so on. */
 enum lm_info_id {
@@ -102,6 +104,11 @@ LM_EXPORT int lm_feed(uint32_t n);
 /* Tells that the file ends here; n_bytes is its whole length. Optional, before lm_alloc: tensors
  * that reach past the end are refused at once (LM_ERR_FORMAT) instead of when the bytes run out. */
 LM_EXPORT int lm_file_bytes(double n_bytes);
+
+/* Sets something in place of the file's keys; id: index into LM_OVERRIDES, whose rows (override.def) give
+ * the range; NaN takes it back. Before lm_bind, which refuses what the model has no use for
+ * (LM_ERR_ARGUMENT, with the row's name). */
+LM_EXPORT int lm_override(uint32_t id, double value);
 
 /* Finds and checks every tensor and key of the architecture and plans the memory; allocates
  * nothing that stays and may be called again with other values until lm_alloc.

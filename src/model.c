@@ -1,6 +1,7 @@
 /* model.c: binding, in order, and the way of tensor bytes into memory. */
 #include "model.h"
 
+#include "fmath.h"
 #include "model_parts.h"
 
 #define EVERY(n, of) {n, of, true}
@@ -13,6 +14,20 @@ const struct arch archs[N_ARCHS] = {
 #undef ARCH
 };
 
+const struct override_row override_rows[N_OVERRIDES] = {
+#define OVERRIDE(id, name, least, most, whole) {name, least, most, whole},
+#include "override.def"
+#undef OVERRIDE
+};
+
+int check_override(uint32_t id, double value) {
+  if (id >= N_OVERRIDES) LM_FAIL(ARGUMENT, "there is no override %u", (uint64_t)id);
+  const struct override_row *row = &override_rows[id];
+  if (value < row->least || value > row->most) LM_FAIL(ARGUMENT, "%s is %g, not between %g and %g", row->name, value, row->least, row->most);
+  if (row->whole && value != fmath_floor(value) && value == value) LM_FAIL(ARGUMENT, "%s is %g, no whole number", row->name, value);
+  return LM_OK;
+}
+
 static int find_arch(struct model *m, const struct gguf *g) {
   struct text name = {0};
   const int got = gguf_text(g, "general.architecture", &name);
@@ -24,8 +39,8 @@ static int find_arch(struct model *m, const struct gguf *g) {
   return LM_OK;
 }
 
-int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision) {
-  *m = (struct model){.precision = precision};
+int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision, const double *overrides) {
+  *m = (struct model){.precision = precision, .overrides = overrides};
   if (n_ctx > 1 << 20) LM_FAIL(ARGUMENT, "a context of %u tokens: at most 1048576", (uint64_t)n_ctx);
   LM_TRY(find_arch(m, g));
   LM_TRY(model_read_keys(m, g));

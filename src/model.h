@@ -32,6 +32,22 @@ enum arch_id {
 };
 extern const struct arch archs[N_ARCHS];
 
+/* What the user sets in place of the file's keys. */
+enum override_id {
+#define OVERRIDE(id, name, least, most, whole) OVERRIDE_##id,
+#include "override.def"
+#undef OVERRIDE
+  N_OVERRIDES
+};
+struct override_row {
+  const char *name;
+  double least, most;
+  bool whole;
+};
+extern const struct override_row override_rows[N_OVERRIDES];
+/* Whether row id of the table may have this value. */
+int check_override(uint32_t id, double value);
+
 /* y = W x. */
 struct weight {
   const struct mat_kernels *kernels;
@@ -66,6 +82,15 @@ struct layer {
   bool is_parallel;          /* feed-forward and attention read the same normed input */
 };
 
+/* FACTORS: frequencies are divided by the file's rope_freqs.weight; LONGROPE: by one of two such tensors. */
+enum rope_scaling_kind { SCALE_NONE, SCALE_LINEAR, SCALE_YARN, SCALE_LLAMA3, SCALE_LONGROPE, SCALE_FACTORS, N_ROPE_SCALINGS };
+extern const char *const rope_scaling_names[N_ROPE_SCALINGS];
+struct rope_scaling {
+  enum rope_scaling_kind kind;
+  float factor, extrapolation, magnitude, beta_fast, beta_slow, low_turns, high_turns;
+  uint32_t original_context;
+};
+
 struct rope {
   double *freqs;   /* [rope_dim / 2] radians per position, scaling included */
   float magnitude; /* factor of cosines and sines */
@@ -86,6 +111,7 @@ struct part {
 
 struct model {
   const struct arch *arch;
+  const double *overrides; /* [N_OVERRIDES] NaN: as the file says */
   uint32_t n_layers, d_model, n_heads, n_kv_heads, head_dim, d_ff, n_vocab;
   uint32_t n_experts, n_experts_used; /* 0, 1: dense */
   uint32_t n_ctx_train, n_ctx, rope_dim;
@@ -97,7 +123,7 @@ struct model {
   float attn_soft_cap, logit_soft_cap; /* 0: none */
   struct rope ropes[2];    /* of all layers, or of those that are not local; of local layers */
   uint32_t n_ropes;
-  bool needs_rope_factors; /* the file says longrope */
+  struct rope_scaling scaling; /* of ropes[0] */
   float *rope_factors;     /* [rope_dim / 2] of rope_freqs.weight and the like, or null: divisors of ropes[0] */
   uint32_t precision;
   struct layer *layers;    /* [n_layers] */
@@ -118,8 +144,8 @@ struct model {
 };
 
 /* Checks the header against an architecture and binds every tensor. n_ctx 0: the model's own, at
- * most 8192. Takes the tables' memory from the arena, none for weights. */
-int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision);
+ * most 8192. Takes the tables' memory from the arena, none for weights. overrides live as long as m. */
+int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision, const double *overrides);
 /* Takes the memory of the weights, or only counts it. */
 void model_place(struct model *m, struct arena *a);
 /* After the last tensor byte: the rotary frequencies by their factors, where the file has them. */

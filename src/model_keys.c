@@ -108,8 +108,12 @@ static int read_experts(struct model *m, const struct gguf *g) {
 }
 
 static int read_window(struct model *m, const struct gguf *g) {
+  const double user = m->overrides[OVERRIDE_ROPE_WINDOW];
+  if (!m->arch->local.n && overridden(m, OVERRIDE_ROPE_WINDOW))
+    LM_FAIL(ARGUMENT, "rope.window is %g, but architecture %s has no layers with a window", user, m->arch->name);
   if (!m->arch->local.n) return LM_OK;
   LM_TRY(optional_u32(m, g, "attention.sliding_window", &m->window));
+  if (overridden(m, OVERRIDE_ROPE_WINDOW)) m->window = (uint32_t)user;
   if (!m->window && m->arch->local.required) LM_FAIL(FORMAT, "key %s.attention.sliding_window is missing", m->arch->name);
   return LM_OK;
 }

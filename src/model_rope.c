@@ -4,17 +4,18 @@
 #include "fmath.h"
 #include "model_parts.h"
 
-/* YaRN (Peng et al. 2023): dimensions that turn more than beta_fast times within the original
- * context keep their frequency, those below beta_slow turns are interpolated, with a ramp between;
- * the magnitude grows by 0.1 log(factor). */
-struct rope_scaling {
-  enum { SCALE_NONE, SCALE_LINEAR, SCALE_YARN, SCALE_LLAMA3 } kind;
-  float factor, extrapolation, magnitude, beta_fast, beta_slow, low_turns, high_turns;
-  uint32_t original_context;
-};
+const char *const rope_scaling_names[N_ROPE_SCALINGS] = {
+    [SCALE_NONE] = "none", [SCALE_LINEAR] = "linear", [SCALE_YARN] = "yarn", [SCALE_LLAMA3] = "llama3",
+    [SCALE_LONGROPE] = "longrope", [SCALE_FACTORS] = "factors"};
 
-static int read_scaling(struct model *m, const struct gguf *g, struct rope_scaling *s) {
-  *s = (struct rope_scaling){SCALE_NONE, 1, 1, 1, 32, 1, 1, 4, m->n_ctx_train};
+static bool has_tensor(const struct gguf *g, const char *name) { return gguf_find_tensor(g, text_of(name)); }
+
+static struct rope_scaling unscaled(uint32_t original_context) {
+  return (struct rope_scaling){SCALE_NONE, 1, 1, 1, 32, 1, 1, 4, original_context};
+}
+
+static int read_scaling(const struct model *m, const struct gguf *g, struct rope_scaling *s) {
+  *s = unscaled(m->n_ctx_train);
   const struct key k = key_of(m, "rope.scaling.type");
   struct text type = text_of("none");
   LM_TRY(gguf_text(g, k.name, &type));
@@ -24,10 +25,12 @@ static int read_scaling(struct model *m, const struct gguf *g, struct rope_scali
   if (text_equal(type, text_of("yarn"))) s->kind = SCALE_YARN;
   else if (text_equal(type, text_of("llama3"))) s->kind = SCALE_LLAMA3;
   else if (text_equal(type, text_of("linear"))) s->kind = SCALE_LINEAR;
-  else if (text_equal(type, text_of("longrope"))) m->needs_rope_factors = true; /* they are tensors */
+  else if (text_equal(type, text_of("longrope"))) s->kind = SCALE_LONGROPE;
   else if (!text_equal(type, text_of("none")))
     LM_FAIL(UNSUPPORTED, "key %s is \"%t\"; none, linear, yarn, llama3 and longrope are supported", k.name, &type);
   else if (given && !gguf_find(g, text_of(k.name))) s->kind = SCALE_LINEAR; /* older files: a factor alone */
+  else if (has_tensor(g, "rope_factors_short.weight") || has_tensor(g, "rope_factors_long.weight")) s->kind = SCALE_LONGROPE;
+  else if (has_tensor(g, "rope_freqs.weight")) s->kind = SCALE_FACTORS;
   if (!(s->factor > 0 && s->factor < 1e6f)) LM_FAIL(FORMAT, "the rope scaling factor is %g", (double)s->factor);
   LM_TRY(optional_u32(m, g, "rope.scaling.original_context_length", &s->original_context));
   LM_TRY(optional_f32(m, g, "rope.scaling.attn_factor", &s->magnitude));
@@ -42,6 +45,27 @@ static int read_scaling(struct model *m, const struct gguf *g, struct rope_scali
   return LM_OK;
 }
 
+/* A scaling given by the user replaces all that the file says of one, tensors of factors included; a number
+ * given alone must be one that the file's scaling uses. */
+static int override_scaling(const struct model *m, struct rope_scaling *s) {
+  const double *user = m->overrides;
+  const bool factor = overridden(m, OVERRIDE_ROPE_FACTOR), original = overridden(m, OVERRIDE_ROPE_ORIGINAL_CONTEXT);
+  if (overridden(m, OVERRIDE_ROPE_SCALING)) {
+    *s = unscaled(s->original_context);
+    s->kind = (enum rope_scaling_kind)user[OVERRIDE_ROPE_SCALING];
+    if (s->kind && !factor) LM_FAIL(ARGUMENT, "rope.scaling is %s, which needs rope.factor", rope_scaling_names[s->kind]);
+  }
+  const bool has_factor = s->kind == SCALE_LINEAR || s->kind == SCALE_YARN || s->kind == SCALE_LLAMA3;
+  if (factor && !has_factor)
+    LM_FAIL(ARGUMENT, "rope.factor is %g, but the rope scaling is %s, which has no factor", user[OVERRIDE_ROPE_FACTOR], rope_scaling_names[s->kind]);
+  if (original && (s->kind == SCALE_NONE || s->kind == SCALE_LINEAR || s->kind == SCALE_FACTORS))
+    LM_FAIL(ARGUMENT, "rope.originalContext is %g, but the rope scaling is %s, which has no use for it", user[OVERRIDE_ROPE_ORIGINAL_CONTEXT],
+            rope_scaling_names[s->kind]);
+  if (factor) s->factor = (float)user[OVERRIDE_ROPE_FACTOR];
+  if (original) s->original_context = (uint32_t)user[OVERRIDE_ROPE_ORIGINAL_CONTEXT];
+  return LM_OK;
+}
+
 #define TWO_PI 6.283185307179586
 
 /* The dimension whose pair turns `turns` times within the original context. */
@@ -49,6 +73,9 @@ static double yarn_dimension(const struct model *m, const struct rope_scaling *s
   return m->rope_dim * fmath_log(s->original_context / (turns * TWO_PI)) / (2 * fmath_log(m->rope_theta));
 }
 
+/* YaRN (Peng et al. 2023): dimensions that turn more than beta_fast times within the original
+ * context keep their frequency, those below beta_slow turns are interpolated, with a ramp between;
+ * the magnitude grows by 0.1 log(factor). */
 static double scale_frequency(const struct model *m, const struct rope_scaling *s, uint32_t i, double freq) {
   switch (s->kind) {
     case SCALE_LINEAR: return freq / s->factor;
@@ -103,6 +130,8 @@ int model_scale_rope(struct model *m) {
 int model_read_rope(struct model *m, const struct gguf *g, struct arena *a) {
   m->n_ropes = m->arch->rope == ROPE_NONE ? 0 : m->window ? 2 : 1;
   m->rope_dim = m->head_dim;
+  for (uint32_t i = 0; i < N_OVERRIDES && !m->n_ropes; i++)
+    if (overridden(m, i)) LM_FAIL(ARGUMENT, "%s is given, but architecture %s has no rotary positions", override_rows[i].name, m->arch->name);
   if (!m->n_ropes) return LM_OK;
   LM_TRY(optional_u32(m, g, "rope.dimension_count", &m->rope_dim));
   if (!m->rope_dim || m->rope_dim % 2 || m->rope_dim > m->head_dim)
@@ -112,9 +141,10 @@ int model_read_rope(struct model *m, const struct gguf *g, struct arena *a) {
   LM_TRY(optional_f32(m, g, "rope.freq_base", &m->rope_theta));
   if (!(m->rope_theta > 1 && m->rope_theta < 1e30f))
     LM_FAIL(FORMAT, "key %s.rope.freq_base is %g: it must be a number above 1", m->arch->name, (double)m->rope_theta);
-  struct rope_scaling scaling;
-  LM_TRY(read_scaling(m, g, &scaling));
-  LM_TRY(take_freqs(m, a, &scaling, m->rope_theta, &m->ropes[0]));
+  if (overridden(m, OVERRIDE_ROPE_BASE)) m->rope_theta = (float)m->overrides[OVERRIDE_ROPE_BASE];
+  LM_TRY(read_scaling(m, g, &m->scaling));
+  LM_TRY(override_scaling(m, &m->scaling));
+  LM_TRY(take_freqs(m, a, &m->scaling, m->rope_theta, &m->ropes[0]));
   if (m->n_ropes == 1) return LM_OK;
   const struct rope_scaling none = {.kind = SCALE_NONE, .magnitude = 1};
   return take_freqs(m, a, &none, m->arch->local_theta != 0 ? m->arch->local_theta : m->rope_theta, &m->ropes[1]);

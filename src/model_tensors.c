@@ -195,20 +195,19 @@ static int bind_positions(struct binder *b) {
   return bind_row(b, "", &positions_tensor, m);
 }
 
-/* Divisors of the frequencies: one set for all contexts, or one up to the trained length and one beyond;
- * the set that is not used counts as known. */
+/* Divisors of the frequencies: one set for all contexts, or one up to the original length and one beyond;
+ * a set that is not used counts as known. */
 static int bind_rope(struct binder *b) {
   struct model *m = b->m;
-  uint32_t original = m->n_ctx_train;
-  LM_TRY(optional_u32(m, b->g, "rope.scaling.original_context_length", &original));
-  const bool is_long = m->n_ctx > original;
+  if (!m->n_ropes) return LM_OK;
+  const bool is_long = m->n_ctx > m->scaling.original_context, given = overridden(m, OVERRIDE_ROPE_SCALING);
   for (uint32_t i = 0; i < LM_COUNT(rope_tensors); i++) {
     const struct gguf_tensor *t = gguf_find_tensor(b->g, text_of(rope_tensors[i].name));
-    const bool unused = i && is_long != (i == 2);
+    const bool unused = given || (i && is_long != (i == 2));
     if (t && unused) b->bound[t - b->g->tensors].n_parts = UINT32_MAX;
     else LM_TRY(bind_row(b, "", &rope_tensors[i], m));
   }
-  if (m->needs_rope_factors && !m->rope_factors) LM_FAIL(FORMAT, "tensors rope_factors_long.weight and _short are missing: rope scaling is longrope");
+  if (m->scaling.kind == SCALE_LONGROPE && !m->rope_factors) LM_FAIL(FORMAT, "tensor %s is missing: the rope scaling is longrope", rope_tensors[is_long ? 2 : 1].name);
   return LM_OK;
 }
 

@@ -5,6 +5,7 @@ import test from 'node:test';
 import { createEngine, createLoader, readHeader } from '../web/engine.js';
 import { ABI, Instance, PAGE_BYTES, TABLES, WINDOW_BYTES, createMemory, ptr } from '../web/instance.js';
 import { VARIANTS } from '../web/features.js';
+import { SCALINGS } from '../web/rope.js';
 import { fakeModule } from './kit/fake-module.js';
 import { VALUE_TYPES, makeGguf, makeModel } from './kit/make-model.js';
 
@@ -100,6 +101,16 @@ test('names are those of the .def files', () => {
     instance.names('precisions'),
     enumRows('lm_precision').map((name) => name.slice(3).toLowerCase()),
   );
+  assert.deepEqual(
+    instance.names('overrides'),
+    rows('override.def', 'OVERRIDE').map(([, name]) => name),
+  );
+  const kinds = source('model.h').match(/enum rope_scaling_kind \{ (.*), N_ROPE_SCALINGS \}/)[1].split(', ');
+  assert.deepEqual(
+    instance.names('ropeScalings'),
+    kinds.map((kind) => kind.slice('SCALE_'.length).toLowerCase()),
+  );
+  assert.deepEqual(instance.names('ropeScalings').slice(0, SCALINGS.length), SCALINGS);
   assert.deepEqual(
     instance.names('archs'),
     rows('arch.def', 'ARCH').map(([name]) => name),

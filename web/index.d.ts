@@ -78,6 +78,21 @@ export interface LoadOptions {
   kvType?: 'f16' | 'f32';
   /** 8-bit ('fast') or 15-bit ('high') activations for quantised weights. Default: 'high' below 500 million parameters. */
   precision?: 'fast' | 'high';
+  /**
+   * In place of what the file says of positions, to try longer contexts; `info.rope` tells what is in force.
+   * One that the model has no use for is an error.
+   */
+  rope?: {
+    /** Base of the frequencies; layers with a window keep their own where the architecture gives them one. */
+    base?: number;
+    /** Replaces all that the file says of scaling; 'linear' and 'yarn' need a factor. */
+    scaling?: 'none' | 'linear' | 'yarn';
+    factor?: number;
+    /** Tokens that the model was trained for before it was scaled: 'yarn' and the choice of factors look at it. */
+    originalContext?: number;
+    /** Tokens that layers with a window see. */
+    window?: number;
+  };
   /** Default: half of the logical cores, 1 to 8, where the page is cross-origin isolated; else 1. */
   threads?: number;
   /** 'simd', 'relaxed', 'simd-mt' or 'relaxed-mt'. Default: the best that runs here. */
@@ -152,6 +167,17 @@ export interface ModelInfo {
   readonly contextLength: number;
   /** The same as the file gives it. */
   readonly trainedContextLength: number;
+  /** Rotary positions as in force; missing in models without. window: what layers with one see. */
+  readonly rope?: {
+    readonly base: number;
+    /** 'factors': the frequencies are divided by a tensor of the file; 'longrope': by one of two. */
+    readonly scaling: 'none' | 'linear' | 'yarn' | 'llama3' | 'longrope' | 'factors';
+    readonly factor: number;
+    readonly originalContext: number;
+    readonly window?: number;
+  };
+  /** Sentences about what may disappoint: a context beyond the trained length. */
+  readonly warnings: readonly string[];
   /** The kind of tokenizer. */
   readonly tokenizer: string;
   /** Whether the file has a chat template, which messages need. */

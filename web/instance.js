@@ -16,7 +16,7 @@ export const ADDRESSABLE = 2 ** 32 - PAGE_BYTES;
 const FIRST_PAGES = 64;
 
 /** Rows of enum lm_table, in its order. */
-export const TABLES = ['errors', 'quants', 'kvTypes', 'archs', 'samplers', 'infos', 'precisions'];
+export const TABLES = ['errors', 'quants', 'kvTypes', 'archs', 'samplers', 'infos', 'precisions', 'overrides', 'ropeScalings'];
 
 /** @typedef {{ name: string, type: string, dims: number[], offset: number, bytes: number }} TensorInfo */
 

@@ -8,6 +8,7 @@ import { Engine } from './evaluator.js';
 import { chooseVariant, support } from './features.js';
 import { ADDRESSABLE, Instance, WINDOW_BYTES, createMemory, ptr } from './instance.js';
 import { absolutePath, onNode, openFile } from './node.js';
+import { overridesOf, ropeOf, warningsOf } from './rope.js';
 import { Threads, chooseThreads } from './threads.js';
 
 /** What lm_feed says. */
@@ -24,6 +25,7 @@ const SMALL_MODEL = 500e6;
  * @property {number} [contextLength]  positions per sequence; default: the model's, at most 8192 and what fits
  * @property {string} [kvType]  'f16' (default), 'f32'
  * @property {string} [precision]  'fast', 'high'; default: high below 500 M parameters
+ * @property {import('./rope.js').RopeOptions} [rope]  in place of what the file says
  * @property {number} [fileBytes]  the file's whole length, where known: a truncated one is then refused at once
  */
 
@@ -33,7 +35,8 @@ const SMALL_MODEL = 500e6;
 /**
  * Facts of lm_info in camelCase (nVocab, nLayers, nCtx, maxBatch, bytesWeights ...), and what was chosen.
  * @typedef {Record<string, any> & { architecture: string, quantisation: string, variant: string, threads: number,
- *   threadsReason: string | null, precision: string, kvType: string }} EngineInfo
+ *   threadsReason: string | null, precision: string, kvType: string,
+ *   rope: import('./index.js').ModelInfo['rope'], warnings: string[] }} EngineInfo
  */
 
 /**
@@ -150,6 +153,7 @@ export class Loader {
   #options;
   #variant;
   #choice;
+  #overrides;
   /** @type {WebAssembly.Module} */ // @ts-ignore: set by open()
   #module;
   /** @type {Instance} */ // @ts-ignore: set by open()
@@ -174,6 +178,7 @@ export class Loader {
     this.#options = options;
     this.#variant = variant;
     this.#choice = choice;
+    this.#overrides = overridesOf(options.rope);
     /** Set it before bind() where it is known only later. */
     this.fileBytes = options.fileBytes;
   }
@@ -267,6 +272,7 @@ export class Loader {
   #plan(instance, nCtx) {
     const kvType = instance.index('kvTypes', this.#options.kvType ?? instance.names('kvTypes')[0], 'kvType');
     const precision = instance.index('precisions', this.#precision, 'precision');
+    for (const [name, value] of this.#overrides) instance.check('lm_override', instance.index('overrides', name, 'the option'), value);
     instance.check('lm_bind', nCtx, kvType, precision, this.#choice.threads);
     if (nCtx) return;
     const chunk = instance.info('chunk_tokens');
@@ -354,6 +360,7 @@ export class Loader {
     const bytesOf = {};
     for (const { type, bytes } of this.tensors()) bytesOf[type] = (bytesOf[type] ?? 0) + bytes;
     const [quantisation = ''] = Object.keys(bytesOf).sort((a, b) => bytesOf[b] - bytesOf[a]);
+    const infos = this.#instance.infos();
     return {
       architecture: String(this.meta('general.architecture')),
       quantisation,
@@ -362,7 +369,9 @@ export class Loader {
       threadsReason: this.#choice.reason,
       precision: this.#precision,
       kvType: this.#options.kvType ?? this.#instance.names('kvTypes')[0],
-      ...this.#instance.infos(),
+      rope: ropeOf(infos, this.#instance.names('ropeScalings')),
+      warnings: warningsOf(infos),
+      ...infos,
     };
   }
 

@@ -2,6 +2,7 @@
  * options.js: what each option may be. A wrong one is a TypeError or RangeError, said before anything
  * starts; an unknown one names the nearest; undefined is as good as absent.
  */
+import { SCALINGS } from './rope.js';
 import { kindOf } from './source.js';
 import { suggest } from './suggest.js';
 
@@ -100,11 +101,24 @@ const sha256 = (value, name) => {
 /** @type {Record<string, Check>} */
 const ASSETS = { worker: string, thread: string, wasm: string };
 
+/** Their ranges are those of src/override.def. @type {Record<string, Check>} */
+const ROPE = {
+  base: number(2, 1e12),
+  scaling: (value, name) => {
+    if (SCALINGS.includes(string(value, name))) return value;
+    throw new RangeError(`${name} is '${value}', must be one of ${SCALINGS.join(', ')}`);
+  },
+  factor: number(1, 1e6),
+  originalContext: number(1, 2 ** 31 - 1, true),
+  window: number(1, 2 ** 31 - 1, true),
+};
+
 /** Of load() and estimate() alike. @type {Record<string, Check>} */
 const ENGINE = {
   contextLength: number(1, 2 ** 31 - 1, true),
   kvType: string,
   precision: string,
+  rope: (value, name) => check(value, ROPE, name),
   threads: number(0, 2 ** 31 - 1, true),
   variant: string,
   headers: (value) => value,
@@ -156,7 +170,7 @@ export function check(options, table, name = 'options') {
     if (!Object.hasOwn(table, key)) {
       throw new TypeError(`there is no option '${key}'${suggest(key.replaceAll('_', ''), Object.keys(table))}`);
     }
-    if (value !== undefined) checked[key] = table[key](value, key);
+    if (value !== undefined) checked[key] = table[key](value, name === 'options' ? key : `${name}.${key}`);
   }
   return checked;
 }

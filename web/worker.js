@@ -149,6 +149,8 @@ function infoOf({ engine, tokenizer }) {
     nVocab: info.nVocab,
     contextLength: info.nCtx,
     trainedContextLength: info.nCtxTrain,
+    rope: info.rope,
+    warnings: info.warnings,
     tokenizer: tokenizer.pre ?? tokenizer.model,
     hasTemplate: engine.meta('tokenizer.chat_template') !== undefined,
     kvType: info.kvType,

@@ -25,10 +25,14 @@ const SAMPLING = [
 const samplingOf = (options) => Object.fromEntries(SAMPLING.map((name) => [name, options[name]]));
 
 /**
- * @param {string} model
+ * @param {string} source
  * @param {Options} options
  */
-const loadModel = (model, options) => load(model, { ...engineOptions(options), sha256: options.sha256, onProgress: showProgress });
+async function loadModel(source, options) {
+  const model = await load(source, { ...engineOptions(options), sha256: options.sha256, onProgress: showProgress });
+  model.info.warnings.forEach(warn);
+  return model;
+}
 
 /**
  * Writes an answer as it comes, or with --json what is known of it at the end.

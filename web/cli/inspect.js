@@ -4,7 +4,7 @@ import { ModelError } from '../errors.js';
 import { estimate } from '../estimate.js';
 import { createTokenizer } from '../tokenizer.js';
 import { UsageError, engineOptions } from './options.js';
-import { parseJson, readStdin, write, writeJson } from './output.js';
+import { parseJson, readStdin, warn, write, writeJson } from './output.js';
 
 /** @typedef {import('./options.js').Options} Options */
 /** @typedef {import('../engine.js').Loader} Loader */
@@ -76,8 +76,8 @@ function describe(loader, options) {
     nKvHeads: info.nKvHeads,
     headDim: info.headDim,
     nVocab: info.nVocab,
-    ropeTheta: info.ropeTheta,
     nCtxTrain: known.trainedContextLength,
+    rope: info.rope,
     types: shares(tensors, ({ type }) => type),
     parts: shares(
       tensors,
@@ -98,6 +98,7 @@ function describe(loader, options) {
       total: bytes.total,
       sessions,
     },
+    warnings: info.warnings,
     fits,
     unsupported: runs ? undefined : reason,
     reason,
@@ -135,7 +136,9 @@ export async function info(model, { variants, json, ...options }) {
   const loader = await readHeader(model, engineOptions(options));
   refuseBroken(loader);
   const facts = describe(loader, { ...engineOptions(options), memoryLimit: options.memory });
-  return json ? writeJson(facts) : write(plain(facts));
+  const { warnings, ...rest } = facts;
+  warnings.forEach(warn);
+  return json ? writeJson(facts) : write(plain(rest));
 }
 
 /**

@@ -2,10 +2,20 @@
 import { createEngine } from '../engine.js';
 import { ModelError } from '../errors.js';
 import { UsageError, engineOptions } from './options.js';
-import { breathe, readCases, write, writeJson } from './output.js';
+import { breathe, readCases, warn, write, writeJson } from './output.js';
 
 /** @typedef {import('../engine.js').Engine} Engine */
 /** @typedef {import('./options.js').Options} Options */
+
+/**
+ * @param {string} model
+ * @param {Options} options
+ */
+export async function openEngine(model, options) {
+  const engine = await createEngine(model, { ...engineOptions(options), sha256: options.sha256 });
+  engine.info.warnings.forEach(warn);
+  return engine;
+}
 
 /** @param {Float32Array} logits  the lowest id wins a tie */
 const likeliest = (logits) => logits.reduce((best, value, id) => (value > logits[best] ? id : best), 0);
@@ -40,7 +50,7 @@ function checkCase({ tokens, positions = [] } = /** @type {any} */ ({}), where) 
  * @param {Set<number>} wanted
  * @param {(at: number, logits: Float32Array) => void} keep
  */
-async function feed(engine, seq, tokens, wanted, keep) {
+export async function feed(engine, seq, tokens, wanted, keep) {
   const { maxAll, maxBatch } = engine.info;
   const sorted = [...wanted].sort((a, b) => a - b);
   for (let at = 0; at < tokens.length;) {
@@ -93,7 +103,7 @@ export async function logits(model, options) {
   if (!options.cases) throw new UsageError('logits needs --cases FILE');
   const cases = await readCases(options.cases);
   cases.forEach((c, i) => checkCase(c, `case ${i} of ${options.cases}`));
-  const engine = await createEngine(model, { ...engineOptions(options), sha256: options.sha256 });
+  const engine = await openEngine(model, options);
   await write('{"cases":[');
   for (const [i, testCase] of cases.entries()) {
     try {
@@ -162,7 +172,7 @@ async function measure(engine, seq, tokens, batch, repeat) {
 export async function bench(model, options) {
   const { prompt = 128, predict = 64, depth = 0, repeat = 3, json } = options;
   const start = performance.now();
-  const engine = await createEngine(model, { ...engineOptions(options), sha256: options.sha256 });
+  const engine = await openEngine(model, options);
   const load = { ms: performance.now() - start, bytes: engine.info.fileBytes };
   const { nVocab, dModel, maxBatch, gigaOpsToken, bytesToken, variant, threads } = engine.info;
   const most = Math.max(prompt, predict);

@@ -13,8 +13,9 @@ export class UsageError extends Error {}
  * @property {string} about
  */
 
+const ROPE = ['rope-base', 'rope-scaling', 'rope-factor', 'rope-original-context', 'window'];
 /** Options of every command that loads a model. */
-export const COMMON = ['threads', 'variant', 'context', 'kv', 'precision', 'json'];
+export const COMMON = ['threads', 'variant', 'context', ...ROPE, 'kv', 'precision', 'json'];
 
 /**
  * value: what stands for it in usage, none for a flag; read: text to value; many: may be repeated.
@@ -64,6 +65,7 @@ const OPTIONS = {
   template: { value: 'FILE', about: 'a Jinja template, instead of a model' },
   cases: { value: 'FILE', about: 'JSON: {cases: [...]}' },
   now: { value: 'ISO', read: date, about: "the templates' clock" },
+  text: { value: 'FILE', about: 'a text' },
   greedy: { value: 'N', read: integer(0), about: 'the N likeliest ids that follow, too' },
   predict: { value: 'N', read: integer(1), about: 'tokens to decode, 64' },
   depth: { value: 'N', read: integer(0), about: 'tokens already in the context, 0' },
@@ -71,6 +73,11 @@ const OPTIONS = {
   threads: { value: 'N', read: integer(0), about: 'default: half of the logical cores, 1 to 8' },
   variant: { value: 'NAME', about: 'of the module; default: the best that runs here' },
   context: { value: 'N', read: integer(1), about: "positions; default: the model's, at most 8192" },
+  'rope-base': { value: 'X', read: number, about: "of rotary positions, in place of the file's" },
+  'rope-scaling': { value: 'NAME', about: "none, linear or yarn, in place of the file's" },
+  'rope-factor': { value: 'X', read: number, about: 'of the scaling' },
+  'rope-original-context': { value: 'N', read: integer(1), about: 'trained tokens before scaling' },
+  window: { value: 'N', read: integer(1), about: 'tokens that layers with a window see' },
   kv: { value: 'TYPE', about: 'of the cache: f16, f32; info counts q8_0 and q4_0 too' },
   precision: { value: 'fast|high', about: 'default: high below 500 M parameters' },
   memory: { value: 'BYTES', read: integer(0), about: 'that may be used; default: all that can be addressed' },
@@ -157,10 +164,12 @@ function readValue(word, text, read) {
 
 /**
  * @param {Options} options
- * @returns {{ threads?: number, variant?: string, contextLength?: number, kvType?: any, precision?: any }}
+ * @returns {{ threads?: number, variant?: string, contextLength?: number, kvType?: any, precision?: any, rope: any }}
  */
-export function engineOptions({ threads, variant, context, kv, precision }) {
-  return { threads, variant, contextLength: context, kvType: kv, precision };
+export function engineOptions({ threads, variant, context, kv, precision, ropeBase, ropeScaling, ropeFactor, ...options }) {
+  const { ropeOriginalContext: originalContext, window } = options;
+  const rope = { base: ropeBase, scaling: ropeScaling, factor: ropeFactor, originalContext, window };
+  return { threads, variant, contextLength: context, kvType: kv, precision, rope };
 }
 
 /**
