@@ -61,6 +61,12 @@ const COMMANDS = {
     options: ['cases', 'greedy', 'sha256', ...COMMON],
     about: 'logits at positions of token lists',
   },
+  perplexity: {
+    code: async () => (await import('./cli/perplexity.js')).perplexity,
+    model: 'MODEL',
+    options: ['text', ...COMMON],
+    about: 'how well a model foretells a text',
+  },
   bench: {
     code: async () => (await import('./cli/measure.js')).bench,
     model: 'MODEL',
