@@ -125,6 +125,7 @@ struct model {
   uint32_t n_ropes;
   struct rope_scaling scaling; /* of ropes[0] */
   float *rope_factors;     /* [rope_dim / 2] of rope_freqs.weight and the like, or null: divisors of ropes[0] */
+  const char *rope_factors_name;
   uint32_t precision;
   struct layer *layers;    /* [n_layers] */
   bool tied;               /* no output.weight: the embedding is the output matrix */

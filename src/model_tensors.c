@@ -204,8 +204,13 @@ static int bind_rope(struct binder *b) {
   for (uint32_t i = 0; i < LM_COUNT(rope_tensors); i++) {
     const struct gguf_tensor *t = gguf_find_tensor(b->g, text_of(rope_tensors[i].name));
     const bool unused = given || (i && is_long != (i == 2));
-    if (t && unused) b->bound[t - b->g->tensors].n_parts = UINT32_MAX;
-    else LM_TRY(bind_row(b, "", &rope_tensors[i], m));
+    if (!t) continue;
+    if (unused) {
+      b->bound[t - b->g->tensors].n_parts = UINT32_MAX;
+      continue;
+    }
+    LM_TRY(bind_row(b, "", &rope_tensors[i], m));
+    m->rope_factors_name = rope_tensors[i].name;
   }
   if (m->scaling.kind == SCALE_LONGROPE && !m->rope_factors) LM_FAIL(FORMAT, "tensor %s is missing: the rope scaling is longrope", rope_tensors[is_long ? 2 : 1].name);
   return LM_OK;
