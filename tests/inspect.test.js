@@ -55,6 +55,7 @@ test('info needs no more than the header, and says what does not run', async () 
   const header = file(
     'header.gguf',
     makeModel({
+      nCtx: 32768,
       nLayers: 80,
       dModel: 8192,
       nHeads: 64,

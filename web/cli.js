@@ -64,7 +64,7 @@ const COMMANDS = {
   perplexity: {
     code: async () => (await import('./cli/perplexity.js')).perplexity,
     model: 'MODEL',
-    options: ['text', ...COMMON],
+    options: ['text', 'sha256', ...COMMON],
     about: 'how well a model foretells a text',
   },
   bench: {
