@@ -78,7 +78,7 @@ export async function perplexity(model, options) {
   const engine = await openEngine(model, options);
   const tokenizer = createTokenizer((key) => engine.meta(key));
   const ids = tokenizer.prompt(text);
-  if (ids.length < 2) throw new Error(`${options.text} has ${ids.length} tokens, and at least 2 are needed`);
+  if (ids.length < 2) throw new Error(`${options.text} has ${ids.length} tokens in it, and at least 2 are needed`);
   const { scores, windows } = await scoresOf(engine, ids, ids[0] === tokenizer.bos && tokenizer.addBos ? 1 : 0);
   const { nCtx, variant, precision, kvType } = engine.info;
   await engine.close();
