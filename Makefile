@@ -123,7 +123,7 @@ $(BUILD)/seeds: tests/fuzz/seeds.js tests/kit/make-model.js
 native: $(BUILD)/run/run
 	cp $< $(BUILD)/run-native
 layers:
-	awk -f tests/native/layers.awk $(SRC) $(filter-out tests/%,$(filter %.h,$(HEADERS)))
+	$(Q)awk -f tests/native/layers.awk $(SRC) $(filter-out tests/%,$(filter %.h,$(HEADERS)))
 setup:
 	sh wasm/toolchain/setup.sh
 clean:

@@ -1,5 +1,6 @@
 # make layers: a file of src/ includes only lower levels, kernels only what the shape sheet needs.
-# lm.h, the contract, and error.h are numbers and sentences: level 0, as lm.c is the top.
+# lm.h, the contract, and error.h are numbers and sentences: level 0, as lm.c is the top. A module in
+# several files, like model_keys.c, goes by its first word; attention.c and experts.c are of forward.
 BEGIN {
   split("base error lm.h platform|fmath arena quant team|gguf kernels|kernels_ref model kv|model_parts|" \
         "model_keys model_rope model_tensors|forward sample|forward_parts|attention experts forward_memory|lm.c", rows, "|")
@@ -8,6 +9,8 @@ BEGIN {
 function key(path) {
   sub(/.*\//, "", path)
   if (!(path in level)) sub(/\.[a-z]+$/, "", path)
+  if (!(path in level)) sub(/_.*/, "", path)
+  sub(/^(attention|experts)$/, "forward", path)
   return path
 }
 /^#include "[^"]*\.h"/ {
