@@ -12,16 +12,17 @@
 
 # The table of variants: one module each, of the same sources.
 RELEASED   := simd relaxed simd-mt relaxed-mt
-UNRELEASED := ref grow
+UNRELEASED := ref grow flipped
 FLAGS_simd       :=
 FLAGS_relaxed    := -mrelaxed-simd
 FLAGS_simd-mt    := -matomics
 FLAGS_relaxed-mt := -mrelaxed-simd -matomics
 FLAGS_ref        := -DLM_KERNELS=kernels_ref
 FLAGS_grow       := -DLM_DEBUG -DLM_ALWAYS_GROW
+FLAGS_flipped    := -DLM_ARCH_TABLE='"tests/native/flipped.def"'
 
 SRC     := $(wildcard src/*.c src/quants/*.c wasm/*.c wasm/kernels/*.c)
-HEADERS := $(wildcard src/*.h src/*.def wasm/*.h wasm/kernels/*.h tests/native/*.h)
+HEADERS := $(wildcard src/*.h src/*.def wasm/*.h wasm/kernels/*.h tests/native/*.h tests/native/*.def)
 DIST    := dist
 BUILD   := build
 MODULES := $(RELEASED:%=$(DIST)/lm-%.wasm) $(UNRELEASED:%=$(BUILD)/lm-%.wasm)

@@ -10,7 +10,7 @@
 const struct arch archs[N_ARCHS] = {
 #define ARCH(name, rope, act, embed, local, theta, no_rope, wide) \
   {#name, ROPE_##rope, ACTIVATION_##act, EMBED_##embed, local, theta, no_rope, wide},
-#include "arch.def"
+#include LM_ARCH_TABLE
 #undef ARCH
 };
 

@@ -24,9 +24,12 @@ struct arch {
   float local_theta;
   uint32_t no_rope, wide;
 };
+#ifndef LM_ARCH_TABLE
+#define LM_ARCH_TABLE "arch.def" /* tests put a wrong one in its place */
+#endif
 enum arch_id {
 #define ARCH(name, rope, act, embed, local, local_theta, no_rope, wide) ARCH_##name,
-#include "arch.def"
+#include LM_ARCH_TABLE
 #undef ARCH
   N_ARCHS
 };

@@ -39,6 +39,9 @@ const ALL = [
  * @type {Build[]} */
 export const BUILDS = ALL.filter(({ variant }) => runnable().includes(variant));
 
+/** With a wrong column in each row of arch.def: not to be trusted. */
+export const FLIPPED = describe('build/lm-flipped.wasm', 'simd', [1]);
+
 /** Says what does not run here.
  * @param {import('node:test').TestContext} t */
 export function tellMissing(t) {
