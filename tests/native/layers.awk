@@ -2,8 +2,7 @@
 # lm.h, the contract, and error.h are numbers and sentences: level 0, as lm.c is the top. A module in
 # several files, like model_keys.c, goes by its first word; attention.c and experts.c are of forward.
 BEGIN {
-  split("base error lm.h platform|fmath arena quant team|gguf kernels|kernels_ref model kv|model_parts|" \
-        "model_keys model_rope model_tensors|forward sample|forward_parts|attention experts forward_memory|lm.c", rows, "|")
+  split("base error lm.h platform|fmath arena quant team|gguf kernels|kernels_ref model kv|forward sample|lm.c", rows, "|")
   for (i in rows) for (j = split(rows[i], names, " "); j > 0; j--) level[names[j]] = i + 0
 }
 function key(path) {
@@ -17,7 +16,7 @@ function key(path) {
   split($0, quoted, "\""); to = key(quoted[2]); from = key(FILENAME)
   if (FILENAME ~ /^wasm\/(vec|kernels)/) bad = (to in level) && to !~ /^(base|lm\.h|quant|kernels)$/
   else if (FILENAME ~ /^src\/quants\//) bad = to != "quant" && to != "base"
-  else if (FILENAME ~ /^src\//) bad = from != to && to != from "_parts" && level[from] > 1 && level[to] >= level[from] || !(from in level) || !(to in level)
+  else if (FILENAME ~ /^src\//) bad = from != to && level[from] > 1 && level[to] >= level[from] || !(from in level) || !(to in level)
   else bad = to !~ /^(base|platform)$/
   if (bad) { print FILENAME ":" FNR ": must not include " quoted[2]; failed = 1 }
 }
