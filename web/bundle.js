@@ -49,7 +49,7 @@ await writeFile(
   path.join(ROOT, 'dist/THIRD-PARTY-NOTICES'),
   `The bundles in this folder contain these libraries:\n\n${notices.join(`\n${'-'.repeat(80)}\n\n`)}`,
 );
-await writeFile(path.join(ROOT, 'dist/index.d.ts'), await readFile(path.join(ROOT, 'web/index.d.ts')));
+await writeFile(path.join(ROOT, 'dist/index.d.ts'), "export * from '../web/index.js';\n");
 
 for (const [file, { bytes }] of Object.entries(metafile.outputs)) {
   if (file.endsWith('.js')) console.log(`bundle: ${file} (${(bytes / 1000).toFixed(1)} kB)`);
