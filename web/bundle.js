@@ -3,7 +3,7 @@
  * bundler, beside the wasm modules that make put there. The libraries inside are named, with their
  * licences, in dist/THIRD-PARTY-NOTICES.
  */
-import { readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -49,7 +49,10 @@ await writeFile(
   path.join(ROOT, 'dist/THIRD-PARTY-NOTICES'),
   `The bundles in this folder contain these libraries:\n\n${notices.join(`\n${'-'.repeat(80)}\n\n`)}`,
 );
+// The API is declared once, in web/: for the bundles, and for the engine's types, which tsc emits.
+await mkdir(path.join(ROOT, 'dist/types'), { recursive: true });
 await writeFile(path.join(ROOT, 'dist/index.d.ts'), "export * from '../web/index.js';\n");
+await writeFile(path.join(ROOT, 'dist/types/index.d.ts'), "export * from '../../web/index.js';\n");
 
 for (const [file, { bytes }] of Object.entries(metafile.outputs)) {
   if (file.endsWith('.js')) console.log(`bundle: ${file} (${(bytes / 1000).toFixed(1)} kB)`);
