@@ -40,3 +40,5 @@ uint32_t quant_of_gguf(uint32_t gguf_id);
 #include "quant.def"
 #undef QUANT
 #undef QUANT_NAMED
+
+extern const int8_t quant_iq4_values[16]; /* what the 4 bits of IQ4_NL and IQ4_XS mean */
