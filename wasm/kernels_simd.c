@@ -13,6 +13,15 @@ static const struct mat_kernels *simd_mat(uint32_t quant, uint32_t precision) {
     case QUANT_Q8_0: return &mat_q8_0;
     case QUANT_Q4_0: return fast ? &MAT_FAST(q4_0) : &mat_q4_0;
     case QUANT_Q4_1: return fast ? &MAT_FAST(q4_1) : &mat_q4_1;
+    case QUANT_Q5_0: return fast ? &MAT_FAST(q5_0) : &mat_q5_0;
+    case QUANT_Q5_1: return fast ? &MAT_FAST(q5_1) : &mat_q5_1;
+    case QUANT_IQ4_NL: return &mat_iq4_nl;
+    case QUANT_Q2_K: return fast ? &MAT_FAST(q2_k) : &mat_q2_k;
+    case QUANT_Q3_K: return fast ? &MAT_FAST(q3_k) : &mat_q3_k;
+    case QUANT_Q4_K: return fast ? &MAT_FAST(q4_k) : &mat_q4_k;
+    case QUANT_Q5_K: return fast ? &MAT_FAST(q5_k) : &mat_q5_k;
+    case QUANT_Q6_K: return fast ? &MAT_FAST(q6_k) : &mat_q6_k;
+    case QUANT_IQ4_XS: return &mat_iq4_xs;
     default: return 0;
   }
 }

@@ -27,6 +27,8 @@ INLINE v128_t v_load(const void *p) { return wasm_v128_load(p); }
 INLINE void v_store(void *p, v128_t v) { wasm_v128_store(p, v); }
 INLINE v128_t v_load_splat(const void *p) { return wasm_v128_load32_splat(p); } /* 4 bytes, to every lane */
 INLINE v128_t v_load_i16x4(const void *p) { return wasm_i32x4_load16x4(p); }
+INLINE v128_t v_load_i8x8(const void *p) { return wasm_i16x8_load8x8(p); } /* to int16 */
+INLINE v128_t v_load_u8x8(const void *p) { return wasm_u16x8_load8x8(p); }
 INLINE v128_t v_f32(float a) { return wasm_f32x4_splat(a); }
 INLINE v128_t v_i32(int32_t a) { return wasm_i32x4_splat(a); }
 
@@ -46,6 +48,10 @@ INLINE v128_t v_min32(v128_t a, v128_t b) { return wasm_i32x4_min(a, b); }
 INLINE v128_t v_max32(v128_t a, v128_t b) { return wasm_i32x4_max(a, b); }
 INLINE v128_t v_gt32(v128_t a, v128_t b) { return wasm_i32x4_gt(a, b); } /* all ones where a > b */
 
+INLINE v128_t v_mul32(v128_t a, v128_t b) { return wasm_i32x4_mul(a, b); }
+INLINE v128_t v_low16(v128_t a) { return wasm_i32x4_extend_low_i16x8(a); } /* lanes 0..3 to int32 */
+INLINE v128_t v_high16(v128_t a) { return wasm_i32x4_extend_high_i16x8(a); }
+
 /* 8 products of int16, added in pairs. */
 INLINE v128_t v_dot16(v128_t a, v128_t b) { return wasm_i32x4_dot_i16x8(a, b); }
 INLINE v128_t v_narrow32(v128_t a, v128_t b) { return wasm_i16x8_narrow_i32x4(a, b); } /* saturating */
@@ -63,6 +69,12 @@ INLINE v128_t v_from_i32(v128_t a) { return wasm_f32x4_convert_i32x4(a); }
 
 #define v_shuffle32(a, b, i, j, k, l) wasm_i32x4_shuffle(a, b, i, j, k, l)
 #define v_shuffle16(a, i, j, k, l, m, n, o, p) wasm_i16x8_shuffle(a, a, i, j, k, l, m, n, o, p)
+/* Bytes table[i], each i 0..15. */
+#if VEC_HAS_RELAXED
+INLINE v128_t v_look_up(v128_t table, v128_t i) { return wasm_i8x16_relaxed_swizzle(table, i); }
+#else
+INLINE v128_t v_look_up(v128_t table, v128_t i) { return wasm_i8x16_swizzle(table, i); }
+#endif
 #define v_lane(a, i) wasm_f32x4_extract_lane(a, i)
 #define v_lane32(a, i) wasm_i32x4_extract_lane(a, i)
 
@@ -83,10 +95,12 @@ INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { return v_add(v_mul(a, b), c
 
 /* V8 rebuilds a vector constant with three instructions at each use. Read through volatile before
  * the loop it stays in a register (q4_0: 20.7 -> 24.6 GB/s). */
-enum vec_constant { NIBBLES8, NIBBLES16, BYTES16, SIGNS8, ONES16, EIGHTS16, HIGH_HALVES, F16_BITS, TWO112, ROUND };
+enum vec_constant { NIBBLES8, NIBBLES16, BYTES16, SIGNS8, ONES16, EIGHTS16, HIGH_HALVES, F16_BITS, TWO112, ROUND,
+                    PAIRS8, BIT2, BIT4, SIXES8, TOPS8 };
 static const volatile uint32_t vec_constants[] = {
   0x0f0f0f0f, 0x000f000f, 0x00ff00ff, 0x80808080, 0x00010001, 0x00080008, 0xffff0000,
-  0x8fffe000, 0x77800000 /* 2^112 */, 0x4b400000 /* 1.5 * 2^23: adding it rounds, ties to even */
+  0x8fffe000, 0x77800000 /* 2^112 */, 0x4b400000 /* 1.5 * 2^23: adding it rounds, ties to even */,
+  0x03030303, 0x04040404, 0x10101010, 0x3f3f3f3f, 0xc0c0c0c0
 };
 INLINE v128_t v_constant(enum vec_constant i) { return v_i32((int32_t)vec_constants[i]); }
 

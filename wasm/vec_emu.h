@@ -28,6 +28,8 @@ INLINE v128_t v_load(const void *p) { v128_t r; copy_bytes(&r, p, 16); return r;
 INLINE void v_store(void *p, v128_t v) { copy_bytes(p, &v, 16); }
 INLINE v128_t v_load_splat(const void *p) { EMU_LANES(u32, read_u32(p)); }
 INLINE v128_t v_load_i16x4(const void *p) { EMU_LANES(i32, (int16_t)read_u16((const uint8_t *)p + 2 * i)); }
+INLINE v128_t v_load_i8x8(const void *p) { EMU_LANES(i16, ((const int8_t *)p)[i]); }
+INLINE v128_t v_load_u8x8(const void *p) { EMU_LANES(i16, ((const uint8_t *)p)[i]); }
 INLINE v128_t v_f32(float a) { EMU_LANES(f32, a); }
 INLINE v128_t v_i32(int32_t a) { EMU_LANES(i32, a); }
 
@@ -46,6 +48,10 @@ INLINE v128_t v_shr32(v128_t a, uint32_t n) { EMU_LANES(i32, a.i32[i] >> n); }
 INLINE v128_t v_min32(v128_t a, v128_t b) { EMU_LANES(i32, LM_MIN(a.i32[i], b.i32[i])); }
 INLINE v128_t v_max32(v128_t a, v128_t b) { EMU_LANES(i32, LM_MAX(a.i32[i], b.i32[i])); }
 INLINE v128_t v_gt32(v128_t a, v128_t b) { EMU_LANES(i32, a.i32[i] > b.i32[i] ? -1 : 0); }
+
+INLINE v128_t v_mul32(v128_t a, v128_t b) { EMU_LANES(u32, a.u32[i] * b.u32[i]); }
+INLINE v128_t v_low16(v128_t a) { EMU_LANES(i32, a.i16[i]); }
+INLINE v128_t v_high16(v128_t a) { EMU_LANES(i32, a.i16[i + 4]); }
 
 INLINE uint32_t emu_product(int16_t a, int16_t b) { return (uint32_t)(a * b); }
 INLINE v128_t v_dot16(v128_t a, v128_t b) {
@@ -78,6 +84,11 @@ INLINE v128_t v_shuffle16(v128_t a, int i0, int i1, int i2, int i3, int i4, int 
   const int from[8] = {i0, i1, i2, i3, i4, i5, i6, i7};
   EMU_LANES(u16, a.u16[from[i]]);
 }
+INLINE uint8_t emu_look_up(const v128_t *table, uint8_t i) {
+  if (i > 15) __builtin_trap();
+  return table->u8[i];
+}
+INLINE v128_t v_look_up(v128_t table, v128_t at) { EMU_LANES(u8, emu_look_up(&table, at.u8[i])); }
 INLINE float v_lane(v128_t a, int i) { return a.f32[i]; }
 INLINE int32_t v_lane32(v128_t a, int i) { return a.i32[i]; }
 

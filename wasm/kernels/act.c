@@ -16,9 +16,15 @@
     if (needs & ~(uint32_t)ACT_F32) { \
       place(d, n / 32); \
       place(ds, n / 32); \
+      place(s, n / 32); \
     } \
-    if (needs & ACT_I16) place(s, n / 32); \
     if (needs & ACT_I8) place(b8, n / 16); \
+    if (needs & ACT_SUM16) place(s16, n / 16); \
+    if ((needs & ACT_SUM16) && (needs & ACT_I8)) place(b32, n / 8); \
+    if (needs & ACT_MIN) { \
+      place(m, n / 32); \
+      place(dm, n / 256); \
+    } \
   } while (0)
 
 size_t act_bytes(uint32_t n_cols, uint32_t n_tokens, uint32_t needs) {
@@ -55,21 +61,37 @@ INLINE void act_quantise(const struct act *a, size_t b, const float *x, float to
   const v128_t inverse = v_f32(m > 0x1p-112f ? top / m : 0);
   UNROLLED for (int i = 0; i < 8; i++) v[i] = v_sub32(v_add(v_mul(v[i], inverse), round), round);
 
-  v128_t sums = v_i32(0); /* lanes 0 and 2: columns 0,1 mod 4; 1 and 3: columns 2,3 mod 4 */
+  int32_t s0 = 0, s1 = 0; /* columns 0,1 mod 4 and 2,3 mod 4 */
   UNROLLED for (int i = 0; i < 4; i += 2) {
     const v128_t low = v_narrow32(v[2 * i], v[2 * i + 1]), high = v_narrow32(v[2 * i + 2], v[2 * i + 3]);
-    sums = v_add32(sums, v_add32(v_dot16(low, ones), v_dot16(high, ones)));
+    const v128_t sums = v_add32(v_dot16(low, ones), v_dot16(high, ones));
+    const int32_t h0 = v_lane32(sums, 0) + v_lane32(sums, 2), h1 = v_lane32(sums, 1) + v_lane32(sums, 3);
+    s0 += h0, s1 += h1;
     if (needs & ACT_I16) {
       v_store(a->q16 + 32 * b + 8 * i, v_shuffle16(low, 0, 2, 1, 3, 4, 6, 5, 7));
       v_store(a->q16 + 32 * b + 8 * i + 8, v_shuffle16(high, 0, 2, 1, 3, 4, 6, 5, 7));
     }
     if (needs & ACT_I8) v_store(a->q + 32 * b + 8 * i, v_narrow16(low, high));
+    if (needs & ACT_SUM16) {
+      const size_t at = 2 * b + i / 2;
+      a->s16[at] = h0 + h1;
+      if (needs & ACT_I8) a->b32[2 * at] = (int16_t)(-32 * h0), a->b32[2 * at + 1] = (int16_t)(-32 * h1);
+    }
   }
-  const int32_t s0 = v_lane32(sums, 0) + v_lane32(sums, 2), s1 = v_lane32(sums, 1) + v_lane32(sums, 3);
   a->d[b] = m / top;
   a->ds[b] = a->d[b] * (float)(s0 + s1);
-  if (needs & ACT_I16) a->s[b] = s0 + s1;
+  a->s[b] = s0 + s1;
   if (needs & ACT_I8) a->b8[2 * b] = (int16_t)(-8 * s0), a->b8[2 * b + 1] = (int16_t)(-8 * s1);
+}
+
+/* The sums of eight blocks as int16 of one scale, so that the minima of K-quants meet them in integers. */
+INLINE void act_minima(const struct act *a, size_t b) {
+  const v128_t round = v_constant(ROUND), ds0 = v_load(a->ds + 8 * b), ds1 = v_load(a->ds + 8 * b + 4);
+  const float top = v_max_lane(v_pmax(v_abs(ds0), v_abs(ds1)));
+  const v128_t inverse = v_f32(top > 0x1p-111f ? 32767 / top : 0);
+  a->dm[b] = top / 32767;
+  v_store(a->m + 8 * b, v_narrow32(v_sub32(v_add(v_mul(ds0, inverse), round), round),
+                                   v_sub32(v_add(v_mul(ds1, inverse), round), round)));
 }
 
 void act_make(const struct act *a, const float *x, size_t x_stride, uint32_t n_cols, uint32_t t0, uint32_t t1,
@@ -87,5 +109,6 @@ void act_make(const struct act *a, const float *x, size_t x_stride, uint32_t n_c
       }
       if (needs & ACT_F32) copy_bytes(a->f + at, from, sizeof last);
       if (needs & ~(uint32_t)ACT_F32) act_quantise(a, at / 32, from, top, needs);
+      if ((needs & ACT_MIN) && at % 256 == 256 - PAD_COLS) act_minima(a, at / 256);
     }
 }

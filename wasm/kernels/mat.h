@@ -12,9 +12,13 @@
 #include "../vec.h"
 
 extern const struct mat_kernels mat_f32, mat_f16, mat_bf16;
-extern const struct mat_kernels mat_q8_0, mat_q4_0, mat_q4_1; /* any activations, as int16 */
+/* any activations, as int16 */
+extern const struct mat_kernels mat_q8_0, mat_q4_0, mat_q4_1, mat_q5_0, mat_q5_1, mat_iq4_nl;
+extern const struct mat_kernels mat_q2_k, mat_q3_k, mat_q4_k, mat_q5_k, mat_q6_k, mat_iq4_xs;
 #if VEC_HAS_RELAXED
-extern const struct mat_kernels mat_q4_0_u7, mat_q4_1_u7; /* 8-bit activations by the int8 dot */
+/* 8-bit activations by the int8 dot */
+extern const struct mat_kernels mat_q4_0_u7, mat_q4_1_u7, mat_q5_0_u7, mat_q5_1_u7;
+extern const struct mat_kernels mat_q2_k_u7, mat_q3_k_u7, mat_q4_k_u7, mat_q5_k_u7, mat_q6_k_u7;
 #define MAT_FAST(type) mat_##type##_u7
 #else
 #define MAT_FAST(type) mat_##type
