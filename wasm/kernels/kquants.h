@@ -18,8 +18,8 @@ struct kquant_form {
   const struct strip_form *strip;
   uint32_t block_bytes; /* of 8 rows x 256 columns */
   uint32_t sub;  /* columns of a sub-block */
-  uint32_t span; /* of these, int16 sums hold so many: q5_k 16, else all */
   int32_t bias;
+  bool centre;   /* int16 sums hold a sub-block's products less 16 times x alone, which is added again: q5_k */
   enum kquant_min min;
   /* the file */
   uint32_t file_bytes, d_at, dmin_at;
@@ -31,10 +31,19 @@ INLINE size_t kquant_scales_off(const struct kquant_form *f) { return f->min ? 3
 INLINE size_t kquant_mins_off(const struct kquant_form *f) { return kquant_scales_off(f) + 2048 / f->sub; }
 INLINE size_t kquant_strips_off(const struct kquant_form *f) { return f->block_bytes - 16 * f->strip->bytes; }
 
-INLINE void kquant_scales(const struct kquant_form *f, v128_t scale[2], const uint8_t *p) {
+/* Of rows 4v .. 4v + 3. With u7 each twice as int16: one dot adds a row's two sums and scales them. */
+INLINE void kquant_scales(const struct kquant_form *f, bool u7, v128_t scale[2], const uint8_t *p) {
   v128_t s = v_load_i8x8(p);
   if (f->min == KQUANT_MIN16) s = v_shr_u16(v_shl16(s, 12), 12);
-  scale[0] = v_low16(s), scale[1] = v_high16(s);
+  scale[0] = u7 ? v_shuffle16(s, 0, 0, 1, 1, 2, 2, 3, 3) : v_low16(s);
+  scale[1] = u7 ? v_shuffle16(s, 4, 4, 5, 5, 6, 6, 7, 7) : v_high16(s);
+}
+
+/* Sums times scale. start: what they started from. */
+INLINE v128_t kquant_scaled(const struct kquant_form *f, bool u7, v128_t sums, v128_t scale, v128_t start) {
+  if (!u7) return v_mul32(sums, scale);
+  const v128_t scaled = v_dot16(sums, scale);
+  return f->centre ? v_sub32(scaled, v_dot16(start, scale)) : scaled;
 }
 
 INLINE void kquant_mins16(v128_t min[2], const uint8_t *p) {
@@ -43,8 +52,9 @@ INLINE void kquant_mins16(v128_t min[2], const uint8_t *p) {
 }
 
 /* What the sums of sub-block j of x start from: there the bias leaves. int16 lanes may wrap on the way: they end
- * within +-32,512 (bias 32). */
+ * within +-32,512 (16 products of 127 and 16, or 8 of 127 and 32). */
 INLINE v128_t kquant_start(const struct kquant_form *f, bool u7, const struct act *x, size_t j) {
+  if (u7 && f->centre) return v_shl16(v_load_splat(x->b8 + 2 * j), 1);
   if (!f->bias) return v_i32(0);
   if (!u7) return v_i32(-f->bias * (f->sub == 16 ? x->s16[j] : x->s[j]));
   const v128_t start = v_load_splat(x->b32 + 2 * j);
@@ -75,30 +85,30 @@ INLINE void kquant_minima(const struct kquant_form *f, v128_t n[2], const uint8_
   }
 }
 
-/* Integer sums of the strips at w and sub-block j of x. */
-INLINE void kquant_dot(const struct kquant_form *f, bool u7, v128_t s[2], const uint8_t *w, const struct act *x,
-                       size_t j, const struct strip_masks *masks, v128_t ones, v128_t bytes) {
-  s[0] = s[1] = v_i32(0);
-  ROLLED for (uint32_t k = 0; k < f->sub; k += f->span) {
-    v128_t a[2];
-    a[0] = a[1] = kquant_start(f, u7, x, j);
-    ROLLED for (uint32_t i = k; i < k + f->span; i += STRIP_COLS, w += f->strip->bytes) {
+/* Integer sums of the strips at w and sub-block j of x, times the scales at p. */
+INLINE void kquant_dot(const struct kquant_form *f, bool u7, v128_t s[2], const uint8_t *w, const uint8_t *p,
+                       const struct act *x, size_t j, const struct strip_masks *masks, v128_t bytes) {
+  const v128_t start = kquant_start(f, u7, x, j);
+  s[0] = s[1] = start;
+  const size_t k = f->sub * j;
+  ROLLED for (uint32_t i = 0; i < f->sub; i += STRIP_COLS, w += f->strip->bytes) {
 #if VEC_HAS_RELAXED
-      if (u7) {
-        strip_dot_u7(f->strip, a, 2, w, x->q + f->sub * j + i, masks);
-        continue;
-      }
-#endif
-      strip_dot_i16(f->strip, a, 2, w, x->q16 + f->sub * j + i, masks, bytes);
+    if (u7) {
+      strip_dot_u7(f->strip, s, 2, w, x->q + k + i, masks);
+      continue;
     }
-    UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add32(s[v], u7 ? v_dot16(a[v], ones) : a[v]);
+#endif
+    strip_dot_i16(f->strip, s, 2, w, x->q16 + k + i, masks, bytes);
   }
+  v128_t scale[2];
+  kquant_scales(f, u7, scale, p);
+  UNROLLED for (int v = 0; v < 2; v++) s[v] = kquant_scaled(f, u7, s[v], scale[v], start);
 }
 
 /* y[8 * n_groups] of token t. */
 INLINE void kquant_decode(const struct kquant_form *f, bool u7, const uint8_t *w, const struct act *x, uint32_t t,
                           float *y, uint32_t n_groups, size_t n_blocks) {
-  const v128_t f16_bits = v_constant(F16_BITS), ones = v_constant(ONES16), bytes = v_constant(BYTES16);
+  const v128_t f16_bits = v_constant(F16_BITS), bytes = v_constant(BYTES16);
   const struct strip_masks masks = strip_masks(f->strip);
   const size_t n_subs = 256 / f->sub;
   for (uint32_t g = 0; g < n_groups; g++, y += 8) {
@@ -107,12 +117,11 @@ INLINE void kquant_decode(const struct kquant_form *f, bool u7, const uint8_t *w
       const uint8_t *strips = w + kquant_strips_off(f), *scales = w + kquant_scales_off(f);
       v128_t s[2] = {v_i32(0), v_i32(0)}, n[2];
       ROLLED for (size_t j = n_subs * b; j < n_subs * (b + 1); j++, scales += 8) {
-        v128_t sum[2], scale[2];
-        kquant_dot(f, u7, sum, strips, x, j, &masks, ones, bytes);
+        v128_t sums[2];
+        kquant_dot(f, u7, sums, strips, scales, x, j, &masks, bytes);
         strips += f->sub / STRIP_COLS * f->strip->bytes;
-        kquant_scales(f, scale, scales);
         const v128_t dx = v_load_splat(x->d + j * f->sub / 32);
-        UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(v_from_i32(v_mul32(sum[v], scale[v])), dx));
+        UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(v_from_i32(sums[v]), dx));
       }
       const v128_t two112 = v_constant(TWO112);
       if (f->min) kquant_minima(f, n, w, x, b);
@@ -133,7 +142,7 @@ struct kquant_panel {
     int16_t i16[PANEL_COLS / 2][8][2]; /* pair of columns in the order of q16, row: q - bias */
     uint8_t u7[PANEL_COLS / 4][8][4];  /* quad of columns, row: q */
   };
-  int32_t scales[PANEL_COLS / 16][8]; /* with u7 each twice as int16: one dot adds two sums and scales them */
+  int32_t scales[PANEL_COLS / 16][8]; /* as kquant_scales gives them */
   int32_t mins[PANEL_COLS / 16][8];   /* KQUANT_MIN32: of pairs of sub-blocks, int16 */
   float d[PANEL_COLS / 256][8], dmin[PANEL_COLS / 256][8];
 };
@@ -166,11 +175,10 @@ INLINE void kquant_unpack(const struct kquant_form *f, bool u7, struct kquant_pa
     ROLLED for (size_t j = 0; j < n_subs; j++) {
       const uint8_t *at = w + kquant_scales_off(f) + 8 * j;
       v128_t scale[2], min[2];
-      kquant_scales(f, scale, at);
+      kquant_scales(f, u7, scale, at);
       kquant_mins16(min, at);
       UNROLLED for (int v = 0; v < 2; v++) {
-        const v128_t twice = v_or(v_shl32(scale[v], 16), v_and(scale[v], v_i32(0xffff)));
-        v_store(p->scales[n_subs * b + j] + 4 * v, u7 ? twice : scale[v]);
+        v_store(p->scales[n_subs * b + j] + 4 * v, scale[v]);
         if (f->min == KQUANT_MIN16) v_store(p->mins[n_subs * b + j] + 4 * v, min[v]);
       }
     }
@@ -212,25 +220,15 @@ INLINE void kquant_dot_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, s
 /* s: as above, times the scale: sub-block j of the panel and j0 of x. */
 INLINE void kquant_dot_tile(const struct kquant_form *f, bool u7, v128_t s[8], const struct kquant_panel *p, size_t j,
                             const struct act *x, size_t j0, size_t n_cols) {
-  const v128_t scale[2] = {v_load(p->scales[j]), v_load(p->scales[j] + 4)};
+  UNROLLED for (int i = 0; i < 8; i++) s[i] = u7 ? kquant_start(f, u7, x, j0 + i / 2 * n_cols / f->sub) : v_i32(0);
 #if VEC_HAS_RELAXED
-  if (u7) {
-    v128_t a[8];
-    ROLLED for (uint32_t k = 0; k < f->sub; k += f->span) {
-      UNROLLED for (int i = 0; i < 4; i++) a[2 * i] = a[2 * i + 1] = kquant_start(f, u7, x, j0 + i * n_cols / f->sub);
-      kquant_dot_tile_u7(a, p->u7[(f->sub * j + k) / 4][0], x->q + f->sub * j0 + k, n_cols, f->span);
-      UNROLLED for (int i = 0; i < 8; i++) {
-        const v128_t part = v_dot16(a[i], scale[i % 2]);
-        s[i] = k ? v_add32(s[i], part) : part;
-      }
-    }
-    return;
-  }
+  if (u7) kquant_dot_tile_u7(s, p->u7[f->sub * j / 4][0], x->q + f->sub * j0, n_cols, f->sub);
 #endif
-  (void)u7;
-  UNROLLED for (int i = 0; i < 8; i++) s[i] = v_i32(0);
-  kquant_dot_tile_i16(s, p->i16[f->sub * j / 2][0], x->q16 + f->sub * j0, n_cols, f->sub);
-  UNROLLED for (int i = 0; i < 8; i++) s[i] = v_mul32(s[i], scale[i % 2]);
+  if (!u7) kquant_dot_tile_i16(s, p->i16[f->sub * j / 2][0], x->q16 + f->sub * j0, n_cols, f->sub);
+  UNROLLED for (int i = 0; i < 8; i++) {
+    const v128_t start = u7 ? kquant_start(f, u7, x, j0 + i / 2 * n_cols / f->sub) : v_i32(0);
+    s[i] = kquant_scaled(f, u7, s[i], v_load(p->scales[j] + i % 2 * 4), start);
+  }
 }
 
 /* n of all 8 sums, for superblock b of the panel and b0 of x. */
