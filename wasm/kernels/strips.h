@@ -4,31 +4,33 @@
  * A strip is four quads: quad i is columns 4i .. 4i + 3, two vectors of bytes, rows 4v .. 4v + 3 in
  * vector v = 0, 1, weight (r, k) in byte 4 (r % 4) + k % 4. The vectors share bytes:
  *   nibbles  64 bytes  32a + 16v: quads 2a (low), 2a + 1 (high); also indices into a table of values
- *   fives    80        nibbles; at 64 the fifth bits: vector v's quad i in bit 4v + i
+ *   fives    80        plane p = 0, 1 at 32p + 16v: quad p, and above it the low three bits of quad 2 + p, whose
+ *                      upper two stand at 64, bits 4v + 2p on
  *   sixes    96        plane p = 0..2 at 32p + 16v: quad p, and above it two bits of quad 3, highest first:
  *                      three quads of four cost one `and` (20 % faster than nibbles and pairs of bits)
  *   twos     32        16v: quad i in bits 2i, 2i + 1
- *   threes   48        twos; at 32 the third bits, as in fives */
+ *   threes   48        twos; at 32 the third bits: vector v's quad i in bit 4v + i */
 #pragma once
 #include "mat.h"
 
 enum { STRIP_COLS = 16, STRIP_ROWS = 8 };
 struct strip_masks {
-  v128_t low, high; /* of a table: index mask, values + 128 */
+  v128_t low, high, middle;
+  v128_t table; /* of nibbles that are indices: values + 128 */
 };
 struct strip_form {
   uint32_t bytes;
-  enum vec_constant low, high;
-  const int8_t *const volatile *table; /* of nibbles that are indices; volatile: as vec_constants */
+  enum vec_constant low, high, middle; /* masks; those not used are as low */
+  const int8_t *const volatile *table; /* volatile: as vec_constants */
   /* Values of rows 4v .. 4v + 3, each 0..63 or, of a table, 0..255. */
   void (*read)(v128_t q[4], const uint8_t *strip, int v, const struct strip_masks *masks);
   void (*write)(uint8_t *strip, v128_t q[2][4]);
 };
 
 INLINE struct strip_masks strip_masks(const struct strip_form *f) {
-  const v128_t low = v_constant(f->low);
-  if (!f->table) return (struct strip_masks){low, v_constant(f->high)};
-  return (struct strip_masks){low, v_xor(v_load(*f->table), v_constant(SIGNS8))};
+  struct strip_masks masks = {v_constant(f->low), v_constant(f->high), v_constant(f->middle), v_i32(0)};
+  if (f->table) masks.table = v_xor(v_load(*f->table), v_constant(SIGNS8));
+  return masks;
 }
 
 /* Bit `from` of each byte to bit `to`; what else is in the byte is not cleared. */
@@ -52,30 +54,27 @@ INLINE void strip_write_nibbles(uint8_t *p, v128_t q[2][4]) {
 
 INLINE void strip_read_table(v128_t q[4], const uint8_t *p, int v, const struct strip_masks *masks) {
   strip_read_nibbles(q, p, v, masks);
-  UNROLLED for (int i = 0; i < 4; i++) q[i] = v_look_up(masks->high, q[i]);
-}
-
-/* The bit above the others, of fives and threes. */
-INLINE void strip_read_top(v128_t q[4], const uint8_t *p, int v, int bit, v128_t mask) {
-  const v128_t tops = v_load(p);
-  UNROLLED for (int i = 0; i < 4; i++) q[i] = v_or(q[i], v_and(strip_shift(tops, 4 * v + i, bit), mask));
-}
-
-INLINE void strip_write_top(uint8_t *p, v128_t q[2][4], int bit, v128_t mask) {
-  v128_t tops = v_i32(0);
-  UNROLLED for (int v = 0; v < 2; v++)
-    UNROLLED for (int i = 0; i < 4; i++) tops = v_or(tops, strip_shift(v_and(q[v][i], mask), bit, 4 * v + i));
-  v_store(p, tops);
+  UNROLLED for (int i = 0; i < 4; i++) q[i] = v_look_up(masks->table, q[i]);
 }
 
 INLINE void strip_read_fives(v128_t q[4], const uint8_t *p, int v, const struct strip_masks *masks) {
-  strip_read_nibbles(q, p, v, masks);
-  strip_read_top(q, p + 64, v, 4, masks->high);
+  const v128_t tops = v_load(p + 64);
+  UNROLLED for (int i = 0; i < 2; i++) {
+    const v128_t w = v_load(p + 32 * i + 16 * v);
+    q[i] = v_and(w, masks->low);
+    q[i + 2] = v_or(v_and(v_shr_u16(w, 5), masks->middle), v_and(strip_shift(tops, 4 * v + 2 * i, 3), masks->high));
+  }
 }
 
 INLINE void strip_write_fives(uint8_t *p, v128_t q[2][4]) {
-  strip_write_nibbles(p, q);
-  strip_write_top(p + 64, q, 4, v_constant(BIT4));
+  const v128_t low3 = v_constant(SEVENS8), high2 = v_constant(BITS34);
+  v128_t tops = v_i32(0);
+  UNROLLED for (int v = 0; v < 2; v++)
+    UNROLLED for (int i = 0; i < 2; i++) {
+      v_store(p + 32 * i + 16 * v, v_or(q[v][i], v_shl16(v_and(q[v][i + 2], low3), 5)));
+      tops = v_or(tops, strip_shift(v_and(q[v][i + 2], high2), 3, 4 * v + 2 * i));
+    }
+  v_store(p + 64, tops);
 }
 
 INLINE void strip_read_sixes(v128_t q[4], const uint8_t *p, int v, const struct strip_masks *masks) {
@@ -107,23 +106,29 @@ INLINE void strip_write_twos(uint8_t *p, v128_t q[2][4]) {
 }
 
 INLINE void strip_read_threes(v128_t q[4], const uint8_t *p, int v, const struct strip_masks *masks) {
+  const v128_t tops = v_load(p + 32);
   strip_read_twos(q, p, v, masks);
-  strip_read_top(q, p + 32, v, 2, masks->high);
+  UNROLLED for (int i = 0; i < 4; i++) q[i] = v_or(q[i], v_and(strip_shift(tops, 4 * v + i, 2), masks->high));
 }
 
 INLINE void strip_write_threes(uint8_t *p, v128_t q[2][4]) {
+  const v128_t top = v_constant(BIT2);
+  v128_t tops = v_i32(0);
+  UNROLLED for (int v = 0; v < 2; v++)
+    UNROLLED for (int i = 0; i < 4; i++) tops = v_or(tops, strip_shift(v_and(q[v][i], top), 2, 4 * v + i));
   strip_write_twos(p, q);
-  strip_write_top(p + 32, q, 2, v_constant(BIT2));
+  v_store(p + 32, tops);
 }
 
 static const int8_t *const volatile strip_iq4_values = quant_iq4_values;
 
-static const struct strip_form strip_nibbles = {64, NIBBLES8, NIBBLES8, 0, strip_read_nibbles, strip_write_nibbles};
-static const struct strip_form strip_fives = {80, NIBBLES8, BIT4, 0, strip_read_fives, strip_write_fives};
-static const struct strip_form strip_sixes = {96, SIXES8, TOPS8, 0, strip_read_sixes, strip_write_sixes};
-static const struct strip_form strip_twos = {32, PAIRS8, PAIRS8, 0, strip_read_twos, strip_write_twos};
-static const struct strip_form strip_threes = {48, PAIRS8, BIT2, 0, strip_read_threes, strip_write_threes};
-static const struct strip_form strip_iq4 = {64, NIBBLES8, NIBBLES8, &strip_iq4_values, strip_read_table,
+static const struct strip_form strip_nibbles = {64, NIBBLES8, NIBBLES8, NIBBLES8, 0, strip_read_nibbles,
+                                                strip_write_nibbles};
+static const struct strip_form strip_fives = {80, FIVES8, BITS34, SEVENS8, 0, strip_read_fives, strip_write_fives};
+static const struct strip_form strip_sixes = {96, SIXES8, TOPS8, SIXES8, 0, strip_read_sixes, strip_write_sixes};
+static const struct strip_form strip_twos = {32, PAIRS8, PAIRS8, PAIRS8, 0, strip_read_twos, strip_write_twos};
+static const struct strip_form strip_threes = {48, PAIRS8, BIT2, PAIRS8, 0, strip_read_threes, strip_write_threes};
+static const struct strip_form strip_iq4 = {64, NIBBLES8, NIBBLES8, NIBBLES8, &strip_iq4_values, strip_read_table,
                                             strip_write_nibbles};
 
 /* s[v] += products of n_vectors / 2 strips, one above the other, with 16 columns of x from q on: four int32 of
