@@ -102,7 +102,7 @@ test('fixtures: logits and greedy ids of every variant', { skip: absent() }, asy
           const args = [build, fixture(`${model.name}.gguf`), options];
           const { difference, kl } = await using(args, (engine) => runGolden(engine, cases));
           const what = `${model.name} ${precision}: logit ${difference}, KL ${kl}`;
-          if (precision === 'fast') assert.ok(kl <= 1.25 * tolerances[model.row].f32kv.kl, what);
+          if (precision === 'fast') assert.ok(kl <= 1.25 * largestKl(tolerances[model.row]), what);
           else assert.ok(difference < limit(build, model), what);
           const key = `${model.type} ${precision}`;
           worst[key] = Math.max(worst[key] ?? 0, difference);
@@ -114,6 +114,9 @@ test('fixtures: logits and greedy ids of every variant', { skip: absent() }, asy
     });
   }
 });
+
+/** Of a row's two runs: a maximum over 24 positions is noisy (Q5_1: 1.9e-3 in one run, 2.5e-3 in the other). */
+const largestKl = (row) => Math.max(row.f32kv.kl, row.default.kl);
 
 /** How far a logit of high precision may be from the reference. */
 function limit(build, { quantised, experts }) {
