@@ -43,7 +43,8 @@ Q := $(if $(V),,@)
 all: $(MODULES)
 
 # The compiler and the linker, looked for when the first recipe needs them.
-TOOLCHAIN = $(eval TOOLCHAIN := $(shell WASM_CC='$(WASM_CC)' WASM_LD='$(WASM_LD)' sh wasm/toolchain/find.sh | tr '\n' '|'))$(TOOLCHAIN)
+FIND = WASM_CC='$(WASM_CC)' WASM_LD='$(WASM_LD)' sh wasm/toolchain/find.sh | tr '\n' '|'
+TOOLCHAIN = $(eval TOOLCHAIN := $(shell $(FIND)))$(TOOLCHAIN)
 comma := ,
 space := $() $()
 tool = $(subst ~,$(space),$(word $(1),$(subst |,$(space),$(subst $(space),~,$(TOOLCHAIN)))))
@@ -60,7 +61,8 @@ $(foreach v,$(UNRELEASED),$(eval $(call variant,$(v),$(BUILD)/lm-$(v).wasm)))
 
 # Native builds: the same C file by file, over the emulated vectors and tests/native/host.c. One
 # program per check_*.c. Rows: name, compiler, flags.
-CC_CLANG := $(firstword $(foreach c,clang-25 clang-24 clang-23 clang-22 clang-21 clang-20 clang-19 clang,$(shell command -v $(c))))
+CLANGS   := clang-25 clang-24 clang-23 clang-22 clang-21 clang-20 clang-19 clang
+CC_CLANG := $(firstword $(foreach c,$(CLANGS),$(shell command -v $(c))))
 SANITIZE := -g -O1 -DLM_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 CHECKS   := clang clang-relaxed clang-32 gcc
 CC_clang         := $(CC_CLANG)
@@ -102,7 +104,8 @@ $(foreach c,$(CHECKS) run,$(eval $(call native,$(c))))
 $(eval $(call native,tsan,,$(shell command -v setarch >/dev/null && echo setarch -R)))
 
 # A compiler or a 32-bit library that is not here is said, and fails where CI asks for all of them.
-links = $(if $(CC_$(1)),$(shell echo 'int main(void) { return 0; }' | $(CC_$(1)) $(FLAGS_$(1)) -x c - -o /dev/null 2>/dev/null && echo yes))
+EMPTY := int main(void) { return 0; }
+links = $(if $(CC_$(1)),$(shell echo '$(EMPTY)' | $(CC_$(1)) $(FLAGS_$(1)) -x c - -o /dev/null 2>/dev/null && echo yes))
 check:
 	@$(MAKE) --no-print-directory $(foreach c,$(CHECKS),$(if $(call links,$(c)),check-$(c),no-$(c)))
 no-%:

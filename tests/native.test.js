@@ -24,18 +24,27 @@ const here = (/** @type {string} */ name) => spawnSync(name, ['--version']).stat
 const fallback = here('clang-19') && here('wasm-ld-19');
 const CI = process.env.CI === 'true';
 
-test('plain clang builds modules of the same interface', { skip: !fallback && !CI && 'no clang-19 with wasm-ld-19' }, () => {
-  const folder = mkdtempSync(path.join(os.tmpdir(), 'lm-clang-'));
-  try {
-    make('WASM_CC=clang-19 --target=wasm32', 'WASM_LD=wasm-ld-19', `DIST=${folder}`, `BUILD=${folder}`);
-    for (const name of ['simd', 'relaxed', 'simd-mt', 'relaxed-mt']) {
-      const [ours, theirs] = ['dist', folder].map((from) => {
-        const module = new WebAssembly.Module(readFileSync(path.resolve(ROOT, from, `lm-${name}.wasm`)));
-        return { imports: WebAssembly.Module.imports(module), exports: WebAssembly.Module.exports(module).map((e) => e.name).sort() };
-      });
-      assert.deepEqual(theirs, ours, name);
+test(
+  'plain clang builds modules of the same interface',
+  { skip: !fallback && !CI && 'no clang-19 with wasm-ld-19' },
+  () => {
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'lm-clang-'));
+    try {
+      make('WASM_CC=clang-19 --target=wasm32', 'WASM_LD=wasm-ld-19', `DIST=${folder}`, `BUILD=${folder}`);
+      for (const name of ['simd', 'relaxed', 'simd-mt', 'relaxed-mt']) {
+        const [ours, theirs] = ['dist', folder].map((from) => {
+          const module = new WebAssembly.Module(readFileSync(path.resolve(ROOT, from, `lm-${name}.wasm`)));
+          return {
+            imports: WebAssembly.Module.imports(module),
+            exports: WebAssembly.Module.exports(module)
+              .map((e) => e.name)
+              .sort(),
+          };
+        });
+        assert.deepEqual(theirs, ours, name);
+      }
+    } finally {
+      rmSync(folder, { recursive: true });
     }
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
-});
+  },
+);

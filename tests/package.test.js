@@ -22,10 +22,19 @@ function run(command, ...args) {
 /** @param {string[]} files @returns {Promise<string[]>} the packages and built-ins that they import */
 async function importsOf(files) {
   const { metafile } = await build({
-    absWorkingDir: ROOT, entryPoints: files, bundle: true, packages: 'external', format: 'esm', platform: 'node',
-    write: false, outdir: 'out', metafile: true,
+    absWorkingDir: ROOT,
+    entryPoints: files,
+    bundle: true,
+    packages: 'external',
+    format: 'esm',
+    platform: 'node',
+    write: false,
+    outdir: 'out',
+    metafile: true,
   });
-  const all = Object.values(metafile.inputs).flatMap(({ imports }) => imports).filter(({ external }) => external);
+  const all = Object.values(metafile.inputs)
+    .flatMap(({ imports }) => imports)
+    .filter(({ external }) => external);
   return [...new Set(all.map(({ path }) => path))].sort();
 }
 
@@ -35,20 +44,44 @@ const packed = JSON.parse(run('npm', 'pack', '--dry-run', '--json', '--ignore-sc
 );
 
 test('the package holds what it exports and all it needs, and nothing of the demo or the build', () => {
-  const targets = [manifest.bin.tabllama, ...Object.values(manifest.exports).flatMap((to) => (typeof to === 'string' ? [] : Object.values(to)))];
+  const targets = [
+    manifest.bin.tabllama,
+    ...Object.values(manifest.exports).flatMap((to) => (typeof to === 'string' ? [] : Object.values(to))),
+  ];
   const modules = ['simd', 'relaxed', 'simd-mt', 'relaxed-mt'].map((name) => `dist/lm-${name}.wasm`);
   const bundles = ['index', 'engine', 'worker', 'thread'].map((name) => `dist/${name}.js`);
-  for (const name of [...targets.map((to) => to.replace('./', '')), ...modules, ...bundles, 'LICENSE', 'README.md', 'dist/THIRD-PARTY-NOTICES']) {
+  for (const name of [
+    ...targets.map((to) => to.replace('./', '')),
+    ...modules,
+    ...bundles,
+    'LICENSE',
+    'README.md',
+    'dist/THIRD-PARTY-NOTICES',
+  ]) {
     assert.ok(packed.includes(name), name);
   }
-  assert.deepEqual(packed.filter((name) => !/^(web|dist)\//.test(name)).sort(), ['CHANGELOG.md', 'LICENSE', 'README.md', 'package.json']);
-  assert.deepEqual(packed.filter((name) => /demo|bundle\.js|tsconfig/.test(name)), []);
-  assert.deepEqual(packed.filter((name) => name.endsWith('.wasm')).sort(), modules.sort(), 'released modules alone');
+  assert.deepEqual(packed.filter((name) => !/^(web|dist)\//.test(name)).sort(), [
+    'CHANGELOG.md',
+    'LICENSE',
+    'README.md',
+    'package.json',
+  ]);
+  assert.deepEqual(
+    packed.filter((name) => /demo|bundle\.js|tsconfig/.test(name)),
+    [],
+  );
+  assert.deepEqual(
+    packed.filter((name) => name.endsWith('.wasm')).sort(),
+    modules.sort(),
+    'released modules alone',
+  );
 });
 
 test('the dependencies are those that the shipped sources import', async () => {
   const names = await importsOf(packed.filter((name) => /^web\/.*\.js$/.test(name)));
-  const packages = names.filter((name) => !name.startsWith('node:')).map((name) => name.match(/^(@[^/]+\/)?[^/]+/)?.[0]);
+  const packages = names
+    .filter((name) => !name.startsWith('node:'))
+    .map((name) => name.match(/^(@[^/]+\/)?[^/]+/)?.[0]);
   assert.deepEqual(packages, Object.keys(manifest.dependencies).sort());
 });
 
@@ -62,11 +95,15 @@ test('the bundles import nothing, and name the libraries inside', async () => {
 });
 
 test('the page bundle exports what the sources do, and finds its files beside it', async () => {
-  const [source, bundle] = await Promise.all(['web', 'dist'].map((folder) => import(`../${folder}/index.js`)));
+  const [source, bundle] = await Promise.all(
+    ['web', 'dist'].map((folder) => import(`../${folder}/index.js`)),
+  );
   assert.deepEqual(Object.keys(bundle).sort(), ['ModelError', 'estimate', 'load', 'support']);
   assert.deepEqual(Object.keys(source).sort(), Object.keys(bundle).sort());
   for (const entry of ['index', 'engine']) {
-    const files = [...read(`dist/${entry}.js`).matchAll(/new URL\("([^"]+)",\s*import\.meta\.url\)/g)].map(([, file]) => file);
+    const files = [...read(`dist/${entry}.js`).matchAll(/new URL\("([^"]+)",\s*import\.meta\.url\)/g)].map(
+      ([, file]) => file,
+    );
     assert.ok(files.length > 4, entry);
     for (const file of files) assert.ok(existsSync(path.join(ROOT, 'dist', file)), `${entry}: ${file}`);
   }

@@ -10,9 +10,13 @@ import { nodeOf } from './kit/nodes.js';
 import { installPackages } from './kit/packages.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
-const ALL = readdirSync(new URL('.', import.meta.url)).filter((name) => name.endsWith('.test.js')).map((name) => `tests/${name}`);
+const ALL = readdirSync(new URL('.', import.meta.url))
+  .filter((name) => name.endsWith('.test.js'))
+  .map((name) => `tests/${name}`);
 /** They start compilers and browsers, or look at files: the same whichever Node does. */
-const ONCE = ['api-browsers', 'browser', 'kernels', 'native', 'package', 'serve'].map((name) => `tests/${name}.test.js`);
+const ONCE = ['api-browsers', 'browser', 'kernels', 'native', 'package', 'serve'].map(
+  (name) => `tests/${name}.test.js`,
+);
 const NEWEST = 24;
 const OLDER = [20, 22];
 /** For a test that hangs. */

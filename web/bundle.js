@@ -38,13 +38,17 @@ const { metafile } = await build({
 }).catch(() => process.exit(1)); // esbuild has said why
 
 const inside = new Set(
-  Object.keys(metafile.inputs).flatMap((file) => file.match(/^node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1] ?? []),
+  Object.keys(metafile.inputs).flatMap(
+    (file) => file.match(/^node_modules\/((?:@[^/]+\/)?[^/]+)\//)?.[1] ?? [],
+  ),
 );
-const notices = await Promise.all([...inside].sort().map(async (name) => {
-  const folder = path.join(ROOT, 'node_modules', name);
-  const { version, license } = JSON.parse(await readFile(path.join(folder, 'package.json'), 'utf8'));
-  return `${name} ${version} (${license})\n\n${(await readFile(path.join(folder, 'LICENSE'), 'utf8')).trim()}\n`;
-}));
+const notices = await Promise.all(
+  [...inside].sort().map(async (name) => {
+    const folder = path.join(ROOT, 'node_modules', name);
+    const { version, license } = JSON.parse(await readFile(path.join(folder, 'package.json'), 'utf8'));
+    return `${name} ${version} (${license})\n\n${(await readFile(path.join(folder, 'LICENSE'), 'utf8')).trim()}\n`;
+  }),
+);
 await writeFile(
   path.join(ROOT, 'dist/THIRD-PARTY-NOTICES'),
   `The bundles in this folder contain these libraries:\n\n${notices.join(`\n${'-'.repeat(80)}\n\n`)}`,

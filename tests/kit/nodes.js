@@ -24,7 +24,9 @@ export function nodeOf(major) {
     const part = mkdtempSync(`${folder}-`);
     try {
       const args = ['install', '--silent', '--no-save', '--prefix', part, `${NAME}@${major}`];
-      if (spawnSync('npm', args, { stdio: ['ignore', 'inherit', 'inherit'], shell: OS === 'win' }).status !== 0) {
+      if (
+        spawnSync('npm', args, { stdio: ['ignore', 'inherit', 'inherit'], shell: OS === 'win' }).status !== 0
+      ) {
         throw new Error(`npm has no ${NAME}@${major}`);
       }
       rmSync(folder, { recursive: true, force: true });

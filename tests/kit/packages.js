@@ -9,22 +9,34 @@ import path from 'node:path';
 
 /** @param {string[]} names @returns {boolean} whether one of these commands is there */
 const command = (...names) =>
-  (process.env.PATH ?? '').split(path.delimiter).some((folder) => names.some((name) => existsSync(path.join(folder, name))));
+  (process.env.PATH ?? '')
+    .split(path.delimiter)
+    .some((folder) => names.some((name) => existsSync(path.join(folder, name))));
 
 /** @param {string} compiler @param {string[]} flags @returns {boolean} whether a program compiles and links */
 const links = (compiler, ...flags) =>
-  spawnSync(compiler, [...flags, '-x', 'c', '-', '-o', '/dev/null'], { input: 'int main(void) { return 0; }' }).status === 0;
+  spawnSync(compiler, [...flags, '-x', 'c', '-', '-o', '/dev/null'], {
+    input: 'int main(void) { return 0; }',
+  }).status === 0;
 
 /** Rows: what for, how to see that it is there, Debian's packages. */
 const NEEDS = [
-  { what: 'Chromium', there: () => command('chromium', 'chromium-browser', 'google-chrome'), packages: ['chromium'] },
+  {
+    what: 'Chromium',
+    there: () => command('chromium', 'chromium-browser', 'google-chrome'),
+    packages: ['chromium'],
+  },
   { what: 'Firefox', there: () => command('firefox-esr', 'firefox'), packages: ['firefox-esr'] },
   {
     what: 'WebKit',
     there: () => command('WebKitWebDriver') && command('xvfb-run') && command('xauth'),
     packages: ['webkit2gtk-driver', 'xvfb', 'xauth'],
   },
-  { what: '32-bit checks', there: () => links('gcc', '-m32', '-fsanitize=address,undefined'), packages: ['gcc-multilib'] },
+  {
+    what: '32-bit checks',
+    there: () => links('gcc', '-m32', '-fsanitize=address,undefined'),
+    packages: ['gcc-multilib'],
+  },
   {
     what: 'clang with its sanitizers, and wasm-ld',
     there: () => command('wasm-ld-19') && links('clang-19', '-fsanitize=address,undefined'),
@@ -34,7 +46,17 @@ const NEEDS = [
 
 /** @param {string[]} args @returns {boolean} whether it went well */
 function apt(...args) {
-  const words = ['env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '-qq', '-o', 'DPkg::Lock::Timeout=600', '-o', 'Acquire::Retries=3', ...args];
+  const words = [
+    'env',
+    'DEBIAN_FRONTEND=noninteractive',
+    'apt-get',
+    '-qq',
+    '-o',
+    'DPkg::Lock::Timeout=600',
+    '-o',
+    'Acquire::Retries=3',
+    ...args,
+  ];
   if (process.getuid?.() !== 0) words.unshift('sudo', '-n');
   return spawnSync(words[0], words.slice(1), { stdio: ['ignore', 'ignore', 'inherit'] }).status === 0;
 }

