@@ -10,6 +10,7 @@ import { estimate, load } from '../web/index.js';
 import { BROWSERS, browserAbsent, startBrowser } from './kit/browsers.js';
 import { sha256 } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
+import { partName, split } from './kit/split-model.js';
 
 const CHATML =
   "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}<|im_start|>assistant\n";
@@ -19,6 +20,7 @@ let server, expected, estimated;
 
 before(async () => {
   writeFileSync(join(folder, 'model.gguf'), FILE);
+  split(FILE, 3).forEach((part, i) => writeFileSync(join(folder, partName('model', i, 3)), part));
   const page = fileURLToPath(new URL('./kit/api-page/', import.meta.url));
   server = await startServer({ port: 0, folders: { ...defaultFolders(), '/page/': page, '/model/': folder } });
   const model = await load(FILE, { threads: 1 });
@@ -50,6 +52,7 @@ for (const name of BROWSERS) {
       assert.deepEqual([told[source].first, told[source].last], [0, FILE.length], source);
     }
     assert.equal(told['bytes are kept'], FILE.length);
+    for (const source of ['split URL', 'split Files', 'handle']) assert.deepEqual(told[source].tokens, expected, JSON.stringify(told[source]));
     assert.deepEqual(told.estimate, estimated);
     assert.equal(told.threads.threads, told.support.threads ? 2 : 1);
     const errors = [

@@ -35,7 +35,7 @@ after(async () => {
 });
 
 async function open(source, { headers, signal = never, ...options } = {}) {
-  const { origin, reader } = describe(source, headers);
+  const { origin, reader } = describe(source, { headers });
   const posted = structuredClone(origin); // as it crosses to the worker
   return openOrigin(posted, { signal, read: reader.read, stallMs: STALL_MS, retryMs: RETRY_MS, ...options });
 }
@@ -116,8 +116,8 @@ test('what is no source is a TypeError at once', () => {
   const locked = streamOf(FILE, 10);
   locked.getReader();
   assert.throws(() => describe(locked), TypeError);
-  assert.throws(() => describe(path, { 'x-key': 'open' }), TypeError);
-  assert.throws(() => describe(FILE, {}), TypeError);
+  assert.throws(() => describe(path, { headers: { 'x-key': 'open' } }), TypeError);
+  assert.throws(() => describe(FILE, { headers: {} }), TypeError);
 });
 
 test('a drive letter is no scheme', () => {

@@ -16,7 +16,7 @@
  *   const engine = loader.finish();
  */
 import * as loading from './loader.js';
-import { describe, withSource } from './source.js';
+import { describe, filesOf, withSource } from './source.js';
 
 export { runnable, support } from './features.js';
 
@@ -25,9 +25,9 @@ export { runnable, support } from './features.js';
 /** @typedef {import('./loader.js').EngineInfo} EngineInfo */
 /** @typedef {import('./loader.js').EngineOptions & Partial<import('./loader.js').Assets>} EngineOptions */
 /**
- * A URL, in Node a path; or the bytes, or chunks of them.
- * @typedef {string | URL | Blob | BufferSource | ReadableStream | Iterable<Uint8Array>
- *   | AsyncIterable<Uint8Array>} Source
+ * A URL, in Node a path; a file, or those of a split model; or the bytes, or chunks of them.
+ * @typedef {string | URL | Blob | FileSystemFileHandle | Blob[] | FileSystemFileHandle[] | BufferSource
+ *   | ReadableStream | Iterable<Uint8Array> | AsyncIterable<Uint8Array>} Source
  */
 
 /** One literal each, for bundlers.
@@ -50,9 +50,19 @@ export function createLoader(options = {}) {
 }
 
 /**
- * What says how to read, beside what is read: signal ends it, sha256 is the whole file's, in hexadecimal.
- * @typedef {{ signal?: AbortSignal, sha256?: string }} ReadOptions
+ * What says how to read, beside what is read; signal ends it, the others as for load().
+ * @typedef {import('./source.js').Access & { signal?: AbortSignal, sha256?: string }} ReadOptions
  */
+
+/**
+ * @param {Source} source
+ * @returns {source is Iterable<Uint8Array> | AsyncIterable<Uint8Array>}
+ */
+function isChunks(source) {
+  if (typeof source !== 'object' || ArrayBuffer.isView(source) || source instanceof ReadableStream) return false;
+  if (Array.isArray(source)) return ArrayBuffer.isView(source[0]);
+  return Symbol.iterator in source || Symbol.asyncIterator in source;
+}
 
 /**
  * @template T
@@ -62,28 +72,22 @@ export function createLoader(options = {}) {
  *   toEnd?: boolean }) => Promise<T>} use
  * @returns {Promise<T>}
  */
-async function reading(source, { signal = new AbortController().signal, ...options }, use) {
-  const isBytes = ArrayBuffer.isView(source) || source instanceof ReadableStream;
-  if (
-    typeof source === 'object' &&
-    !isBytes &&
-    (Symbol.iterator in source || Symbol.asyncIterator in source)
-  ) {
-    return use({ chunks: source, exact: false });
-  }
-  const { origin, reader } = describe(source);
-  return withSource(origin, { signal, read: reader.read, ...options }, use);
+async function reading(source, { signal = new AbortController().signal, headers, token, hub, ...options }, use) {
+  if (isChunks(source)) return use({ chunks: source, exact: false });
+  const { origin, reader } = describe(await filesOf(source), { headers, token, hub });
+  const newLoader = () => createLoader({ threads: 1 });
+  return withSource(origin, { signal, read: reader.read, newLoader, ...options }, use);
 }
 
 /**
  * Reads no further than the header: metadata and tensors, and after bind() the sizes. What follows it may
  * be missing.
  * @param {Source} source
- * @param {EngineOptions & { signal?: AbortSignal }} [options]
+ * @param {EngineOptions & Omit<ReadOptions, 'sha256'>} [options]
  * @returns {Promise<Loader>} in state 'ready'
  */
-export async function readHeader(source, { signal, ...options } = {}) {
-  return reading(source, { signal, header: true }, async ({ chunks }) =>
+export async function readHeader(source, { signal, headers, token, hub, ...options } = {}) {
+  return reading(source, { signal, headers, token, hub, header: true }, async ({ chunks }) =>
     loading.feedHeader(await createLoader({ threads: 1, ...options }), chunks),
   );
 }
@@ -94,8 +98,8 @@ export async function readHeader(source, { signal, ...options } = {}) {
  * @param {EngineOptions & ReadOptions} [options]
  * @returns {Promise<Engine>}
  */
-export async function createEngine(source, { signal, sha256, ...options } = {}) {
-  return reading(source, { signal, sha256 }, async ({ chunks, total, exact, toEnd }) => {
+export async function createEngine(source, { signal, sha256, headers, token, hub, ...options } = {}) {
+  return reading(source, { signal, sha256, headers, token, hub }, async ({ chunks, total, exact, toEnd }) => {
     const loader = await createLoader(options);
     try {
       if (exact) loader.fileBytes ??= total;

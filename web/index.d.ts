@@ -10,12 +10,26 @@
  */
 
 /**
+ * A URL (relative ones belong to the page); `hf:owner/repo/file.gguf`, or `hf:owner/repo@revision/file.gguf`, on
+ * the model hub; in Node a path; a Blob, File or handle of one; its bytes (they are copied, never taken), or a
+ * stream of them. A split model goes by the URL or path of its first file (`-00001-of-00003.gguf`), or as an
+ * array of all its Files.
+ */
+export type Source =
+  | string
+  | URL
+  | Blob
+  | FileSystemFileHandle
+  | readonly File[]
+  | readonly FileSystemFileHandle[]
+  | BufferSource
+  | ReadableStream<BufferSource>;
+
+/**
  * Loads a model. Nothing half-loaded is ever returned, and a load that fails leaves nothing behind.
- * @param source a URL (relative ones belong to the page), a Blob or File, its bytes (they are copied, never
- *   taken), a stream of them, or in Node a path
  */
 export function load(
-  source: string | URL | Blob | BufferSource | ReadableStream<BufferSource>,
+  source: Source,
   options?: LoadOptions,
 ): Promise<Model>;
 
@@ -25,7 +39,7 @@ export function load(
  * whatever `reason`, as far as arithmetic goes.
  */
 export function estimate(
-  source: string | URL | Blob | BufferSource | ReadableStream<BufferSource>,
+  source: Source,
   options?: EstimateOptions,
 ): Promise<Estimate>;
 
@@ -99,6 +113,10 @@ export interface LoadOptions {
   variant?: string;
   /** For a model from a URL. */
   headers?: HeadersInit;
+  /** Sent as `Authorization: Bearer` to the address of a model from a URL, not to where that redirects. */
+  token?: string;
+  /** Where `hf:` leads to. Default: https://huggingface.co. */
+  hub?: string;
   /** Of the whole file, in hexadecimal: compared while it loads, and no model is returned that has another. */
   sha256?: string;
   signal?: AbortSignal;

@@ -7,7 +7,7 @@ import { Model } from './model.js';
 import { fileUrl, onNode, startNodeWorker } from './node.js';
 import { ESTIMATE, LOAD, check } from './options.js';
 import { Rpc, workerPort } from './rpc.js';
-import { describe } from './source.js';
+import { describe, filesOf } from './source.js';
 
 export { ModelError };
 export { support } from './features.js';
@@ -66,11 +66,10 @@ function startWorker(assets) {
  * @param {boolean} keep
  * @returns {Promise<T>}
  */
-async function withWorker(source, { signal, headers, assets = {} }, use, keep) {
-  const { origin, reader } = describe(source, headers);
+async function withWorker(source, { signal, assets = {}, ...access }, use, keep) {
+  const { origin, reader } = describe(await filesOf(source), access);
   signal?.throwIfAborted();
   let started = false;
-  const read = () => reader.read();
   /** @param {Error} cause */
   const explain = (cause) => {
     const [code, what] = started ? ['CRASHED', "the model's worker has ended"] : ['WORKER', `${assets.worker ?? 'worker.js'} could not be started`];
@@ -80,7 +79,7 @@ async function withWorker(source, { signal, headers, assets = {} }, use, keep) {
   let rpc;
   let kept = false;
   try {
-    rpc = new Rpc(startWorker(assets), { read }, explain);
+    rpc = new Rpc(startWorker(assets), { read: reader.read }, explain);
     await rpc.call('hello', null, { signal });
     started = true;
     const result = await use(rpc, { origin, files: filesFor(assets) });
@@ -96,10 +95,10 @@ async function withWorker(source, { signal, headers, assets = {} }, use, keep) {
 
 /** @type {typeof import('./index.js').load} */
 export async function load(source, options) {
-  const { signal, onProgress, sha256, headers, assets, ...engine } = check(options, LOAD);
+  const { signal, onProgress, sha256, headers, token, hub, assets, ...engine } = check(options, LOAD);
   return withWorker(
     source,
-    { signal, headers, assets },
+    { signal, headers, token, hub, assets },
     async (rpc, args) => new Model(rpc, await rpc.call('load', { ...args, sha256, options: engine }, { signal, onItem: onProgress })),
     true,
   );
@@ -107,8 +106,8 @@ export async function load(source, options) {
 
 /** @type {typeof import('./index.js').estimate} */
 export async function estimate(source, options) {
-  const { signal, memoryLimit, headers, assets, ...engine } = check(options, ESTIMATE);
+  const { signal, memoryLimit, headers, token, hub, assets, ...engine } = check(options, ESTIMATE);
   const ask = (/** @type {Rpc} */ rpc, /** @type {object} */ args) =>
     rpc.call('estimate', { ...args, memoryLimit, options: engine }, { signal });
-  return withWorker(source, { signal, headers, assets }, ask, false);
+  return withWorker(source, { signal, headers, token, hub, assets }, ask, false);
 }

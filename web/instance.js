@@ -178,6 +178,13 @@ export class Instance {
     return this.view(Uint8Array, ptr(this.call('lm_header')), this.info('header_bytes'));
   }
 
+  /** Where in the header the tensors' records begin; the name of the first has its length before it. */
+  recordsAt() {
+    if (this.info('n_tensors') === 0) return this.info('header_bytes');
+    const fields = this.view(DataView, ptr(this.call('lm_tensor', 0)), 8);
+    return Number(fields.getBigUint64(0, true)) - 8 - ptr(this.call('lm_header'));
+  }
+
   /** @param {string} name  as info.def spells it */
   info(name) {
     return this.call('lm_info', this.names('infos').indexOf(name));

@@ -348,6 +348,20 @@ export class Loader {
     return this.#instance.tensors();
   }
 
+  /**
+   * Bytes of the header, copied.
+   * @param {number} from
+   * @param {number} to
+   */
+  headerBytes(from, to) {
+    return new Uint8Array(this.#instance.header().subarray(from, to));
+  }
+
+  /** The tensors' records as they stand in the header, copied. */
+  tensorRecords() {
+    return this.headerBytes(this.#instance.recordsAt(), this.#instance.info('header_bytes'));
+  }
+
   /** Types of the cache that run in this build. */
   get kvTypes() {
     return this.#instance.names('kvTypes');

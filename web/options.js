@@ -122,6 +122,8 @@ const ENGINE = {
   threads: number(0, 2 ** 31 - 1, true),
   variant: string,
   headers: (value) => value,
+  token: string,
+  hub: string,
   signal,
   assets: (value, name) => check(value, ASSETS, name),
 };

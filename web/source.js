@@ -13,24 +13,30 @@ import { sha256 as nobleHash } from '@noble/hashes/sha2.js';
 import { Restart, download } from './download.js';
 import { ModelError } from './errors.js';
 import { absolutePath, nodeHash, onNode, openFile } from './node.js';
+import { inOrder, join, partNames, partOf } from './split.js';
 
 export const CHUNK_BYTES = 1 << 20;
+const HUB = 'https://huggingface.co';
 /** How often a file that changes while it is read is begun again. */
 const MOST_RESTARTS = 3;
 
 /**
- * What the worker is told. `name` is what sentences call it.
+ * What the worker is told. `name` is what sentences call it; `part` which of the page's files is meant.
  * @typedef {{kind: 'url', name: string, headers: [string, string][]}
  *   | {kind: 'path', name: string}
- *   | {kind: 'page', name: string, total?: number}} Origin
+ *   | {kind: 'page', name: string, total?: number, part: number}} Single
+ * @typedef {Single | {kind: 'parts', name: string, parts: Single[]}} Origin
  */
 
 /**
  * The page's half of an Origin of kind 'page'.
  * @typedef {object} PageReader
- * @property {() => Promise<Uint8Array | null>} read the next chunk, a buffer of its own; null at the end
+ * @property {(where: { part: number, at: number }) => Promise<Uint8Array | null>} read the chunk that begins
+ *   there, a buffer of its own; null at the end. A stream gives what comes next.
  * @property {(reason: any) => void} cancel
  */
+
+/** What only a URL has. @typedef {{ headers?: HeadersInit, token?: string, hub?: string }} Access */
 
 /**
  * @typedef {object} Opened
@@ -42,29 +48,50 @@ const MOST_RESTARTS = 3;
  */
 
 /**
+ * Handles of files stand for the files.
  * @param {unknown} source
- * @param {HeadersInit} [headers]
+ * @returns {Promise<unknown>}
+ */
+export async function filesOf(source) {
+  if (Array.isArray(source)) return Promise.all(source.map(filesOf));
+  if (kindOf(source) !== 'FileSystemFileHandle') return source;
+  const handle = /** @type {FileSystemFileHandle} */ (source);
+  return handle.getFile().catch((cause) => {
+    throw new ModelError('FILE', `${handle.name} can't be opened: ${cause.message}`, { cause });
+  });
+}
+
+/**
+ * @param {unknown} source
+ * @param {Access} [access]
  * @returns {{origin: Origin, reader: PageReader}}
  */
-export function describe(source, headers) {
-  const address = addressOf(source);
-  if (headers !== undefined && address?.kind !== 'url') {
-    throw new TypeError('headers are for a model from a URL: this one comes from elsewhere');
+export function describe(source, access = {}) {
+  const address = addressOf(source, access.hub);
+  for (const name of /** @type {const} */ (['headers', 'token', 'hub'])) {
+    if (access[name] !== undefined && address?.kind !== 'url') {
+      throw new TypeError(`${name} ${name === 'headers' ? 'are' : 'is'} for a model from a URL: this one comes from elsewhere`);
+    }
   }
-  if (address?.kind === 'url') return { origin: { ...address, headers: [...new Headers(headers)] }, reader: NOTHING };
-  if (address) return { origin: address, reader: NOTHING };
-  const kind = kindOf(source);
-  if (kind === 'Blob' || kind === 'File') {
+  if (address) return { origin: whole(address.name, namesOf(address).map((name) => located(address.kind, name, access))), reader: NOTHING };
+  if (Array.isArray(source) && source.length > 0 && source.every(isBlob)) return filesPage(inOrder(source));
+  if (isBlob(source)) {
     const blob = /** @type {File} */ (source);
-    return page(blob.name ?? 'the Blob', blob.size, sliceReader(blob.size, (at, end) => blob.slice(at, end).arrayBuffer()));
+    const part = partOf(blob.name ?? '');
+    if (part) throw new TypeError(`${blob.name} is part ${part.no} of ${part.count}: give all of them, in an array`);
+    return filesPage([blob]);
   }
-  if (kind === 'ReadableStream') return page('the stream', undefined, streamReader(/** @type {ReadableStream} */ (source)));
+  if (kindOf(source) === 'ReadableStream') return page('the stream', undefined, streamReader(/** @type {ReadableStream} */ (source)));
   const bytes = viewOf(source);
   if (!bytes) {
-    throw new TypeError('source must be a string, URL, Blob, File, ArrayBuffer, typed array or ReadableStream');
+    throw new TypeError('source must be a string, URL, Blob, File, array of Files, ArrayBuffer, typed array or ReadableStream');
   }
-  return page('the bytes', bytes.length, sliceReader(bytes.length, async (at, end) => bytes.slice(at, end).buffer));
+  const copy = async (/** @type {number} */ at, /** @type {number} */ end) => bytes.slice(at, end).buffer;
+  return page('the bytes', bytes.length, sliceReader([{ total: bytes.length, slice: copy }]));
 }
+
+/** @param {unknown} value */
+const isBlob = (value) => ['Blob', 'File'].includes(kindOf(value));
 
 /** @type {PageReader} */
 const NOTHING = { read: async () => null, cancel() {} };
@@ -75,21 +102,79 @@ const NOTHING = { read: async () => null, cancel() {} };
  * @param {PageReader} reader
  * @returns {{origin: Origin, reader: PageReader}}
  */
-const page = (name, total, reader) => ({ origin: { kind: 'page', name, total }, reader });
+const page = (name, total, reader) => ({ origin: { kind: 'page', name, total, part: 0 }, reader });
+
+/**
+ * @param {(Blob & { name?: string })[]} files
+ * @returns {{origin: Origin, reader: PageReader}}
+ */
+function filesPage(files) {
+  const slices = files.map((file) => ({
+    total: file.size,
+    slice: (/** @type {number} */ at, /** @type {number} */ end) => file.slice(at, end).arrayBuffer(),
+  }));
+  const parts = files.map(({ name = 'the Blob', size }, part) => /** @type {Single} */ ({ kind: 'page', name, total: size, part }));
+  return { origin: whole(parts[0].name, parts), reader: sliceReader(slices) };
+}
+
+/**
+ * @param {string} name
+ * @param {Single[]} parts
+ * @returns {Origin}
+ */
+const whole = (name, parts) => (parts.length > 1 ? { kind: 'parts', name, parts } : parts[0]);
+
+/**
+ * Of all files of a model; a URL's query is the same for each.
+ * @param {{ kind: 'url' | 'path', name: string }} first
+ */
+function namesOf({ kind, name }) {
+  if (kind === 'path') return partNames(name);
+  const url = new URL(name);
+  return partNames(url.pathname).map((pathname) => Object.assign(new URL(url), { pathname }).href);
+}
+
+/**
+ * @param {'url' | 'path'} kind
+ * @param {string} name
+ * @param {Access} access
+ * @returns {Single}
+ */
+function located(kind, name, { headers, token }) {
+  if (kind === 'path') return { kind, name };
+  const all = new Headers(headers);
+  if (token !== undefined) all.set('authorization', `Bearer ${token}`);
+  return { kind, name, headers: [...all] };
+}
 
 /**
  * A string is a URL, or in Node a path: `C:` is a drive and no scheme, and file: URLs are paths too.
  * @param {unknown} source
+ * @param {string} [hub]
  * @returns {{kind: 'url', name: string} | {kind: 'path', name: string} | undefined}
  */
-function addressOf(source) {
+function addressOf(source, hub) {
   if (typeof source !== 'string' && kindOf(source) !== 'URL') return undefined;
   const text = String(source);
   if (text === '') throw new TypeError('source is an empty string');
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(text)?.[1].toLowerCase();
+  if (scheme === 'hf') return { kind: 'url', name: onHub(text, hub) };
+  if (hub !== undefined) throw new TypeError(`hub is for a model by hf:owner/repo/file, not for ${text}`);
   if (onNode() && (!scheme || scheme === 'file')) return { kind: 'path', name: absolutePath(text) };
   const { document, location } = globalThis;
   return { kind: 'url', name: new URL(text, document?.baseURI ?? location?.href).href };
+}
+
+/**
+ * hf:owner/repo/file or hf:owner/repo@revision/file.
+ * @param {string} text
+ * @param {string} [hub]
+ */
+function onHub(text, hub = HUB) {
+  const [, owner, repo, revision = 'main', file] = /^hf:([\w.-]+)\/([\w.-]+)(?:@([^/]+))?\/(.+)$/i.exec(text) ?? [];
+  if (!file) throw new TypeError(`'${text}' must be hf:owner/repo/file.gguf, or with a revision hf:owner/repo@main/file.gguf`);
+  const encode = (/** @type {string} */ one) => encodeURIComponent(decodeURIComponent(one));
+  return `${hub.replace(/\/+$/, '')}/${owner}/${repo}/resolve/${encode(revision)}/${file.split('/').map(encode).join('/')}`;
 }
 
 /**
@@ -109,21 +194,19 @@ function viewOf(source) {
 export const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /**
- * @param {number} total
- * @param {(at: number, end: number) => Promise<ArrayBufferLike>} slice copies a range
+ * @param {{ total: number, slice: (at: number, end: number) => Promise<ArrayBufferLike> }[]} parts slice
+ *   copies a range
  * @returns {PageReader}
  */
-function sliceReader(total, slice) {
-  let at = 0;
+function sliceReader(parts) {
   return {
-    async read() {
+    async read({ part, at }) {
+      const { total, slice } = parts[part];
       if (at === total) return null;
-      const start = at;
-      at = Math.min(at + CHUNK_BYTES, total);
       try {
-        return new Uint8Array(await slice(start, at));
+        return new Uint8Array(await slice(at, Math.min(at + CHUNK_BYTES, total)));
       } catch (cause) {
-        throw new ModelError('FILE', `the file could not be read beyond ${start} of ${total} bytes`, { cause });
+        throw new ModelError('FILE', `the file could not be read beyond ${at} of ${total} bytes`, { cause });
       }
     },
     cancel() {},
@@ -160,7 +243,8 @@ function streamReader(stream) {
 /**
  * @typedef {Omit<import('./download.js').DownloadOptions, 'pieceBytes'> & OpenOptions} SourceOptions
  * @typedef {object} OpenOptions
- * @property {() => Promise<Uint8Array | null>} [read] asks the page for its next chunk
+ * @property {PageReader['read']} [read] asks the page for a chunk
+ * @property {() => Promise<import('./loader.js').Loader>} [newLoader] for the headers of a split model
  * @property {string} [sha256] of the whole file, in hexadecimal
  * @property {boolean} [header] no more than the header will be read
  */
@@ -194,20 +278,28 @@ export async function withSource(origin, options, use) {
  */
 export async function openOrigin(origin, { sha256, ...options }) {
   options.signal.throwIfAborted();
-  const source = await openAny(origin, options);
-  return sha256 === undefined ? source : verified(source, sha256);
+  if (origin.kind !== 'parts') {
+    const source = await openSingle(origin, options);
+    return sha256 === undefined ? source : verified(source, sha256);
+  }
+  const { name, parts } = origin;
+  if (sha256 !== undefined) throw new TypeError(`sha256 is of one file: ${name} comes in ${parts.length}`);
+  if (!options.newLoader) throw new TypeError('nobody reads the headers of this source');
+  const open = (/** @type {number} */ i, /** @type {boolean} */ header) => openSingle(parts[i], { ...options, header });
+  const names = parts.map((part) => part.name);
+  return { name, exact: true, ...(await join(names, open, options.newLoader, options.header ?? false)) };
 }
 
 /**
- * @param {Origin} origin
+ * @param {Single} origin
  * @param {SourceOptions} options
  * @returns {Promise<Opened>}
  */
-async function openAny(origin, { read, header, ...options }) {
+async function openSingle(origin, { read, header, newLoader, ...options }) {
   if (origin.kind === 'url') return download(origin, { ...options, pieceBytes: header ? CHUNK_BYTES : undefined });
   if (origin.kind === 'path') return openPath(origin, options.signal);
   if (!read) throw new TypeError('nobody reads this source');
-  return { name: origin.name, total: origin.total, exact: true, chunks: ahead(read, options.signal) };
+  return { name: origin.name, total: origin.total, exact: true, chunks: ahead(read, origin.part, options.signal) };
 }
 
 /**
@@ -233,20 +325,23 @@ async function openPath({ name }, signal) {
 /**
  * Asks for the next chunk while the one before is in use. A used one is posted to a port that nobody
  * reads, which frees it at once: a collector that sees small objects only would let a whole model pile up.
- * @param {() => Promise<Uint8Array | null>} read
+ * @param {PageReader['read']} read
+ * @param {number} part
  * @param {AbortSignal} signal
  */
-async function* ahead(read, signal) {
+async function* ahead(read, part, signal) {
   const { port1: nowhere, port2 } = new MessageChannel();
   port2.close();
   await new Promise((resolve) => setTimeout(resolve)); // Node closes it in the next turn
   try {
-    let next = read();
+    let at = 0;
+    let next = read({ part, at });
     for (;;) {
       const bytes = await next;
       signal.throwIfAborted();
       if (!bytes) return;
-      next = read();
+      at += bytes.length;
+      next = read({ part, at });
       next.catch(() => {}); // seen by the await above, unless the loop is left first: then nobody asks
       yield bytes;
       nowhere.postMessage(null, [/** @type {ArrayBuffer} */ (bytes.buffer)]);

@@ -82,8 +82,9 @@ const engineOptions = (options, files) => ({ ...options, thread: files.thread, w
 async function reading({ origin, ...how }, options, { signal }, use) {
   /** @type {import('./loader.js').Loader | undefined} */
   let first = await createLoader(options);
-  const read = () => rpc.call('read', null);
-  return withSource(origin, { signal, read, ...how }, async (source) => {
+  const read = (/** @type {{ part: number, at: number }} */ where) => rpc.call('read', where);
+  const newLoader = () => createLoader({ threads: 1, thread: options.thread, wasm: options.wasm });
+  return withSource(origin, { signal, read, newLoader, ...how }, async (source) => {
     const loader = first ?? (await createLoader(options));
     first = undefined;
     try {

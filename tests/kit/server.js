@@ -26,17 +26,21 @@
 import { createServer } from 'node:http';
 import { gzipSync } from 'node:zlib';
 
-/** @param {Uint8Array} file */
-export async function startFaultServer(file) {
+/**
+ * @param {Uint8Array} file
+ * @param {Record<string, Uint8Array>} [others] by name: /KIND/NAME or /KIND/N/NAME instead of /KIND or /KIND/N
+ */
+export async function startFaultServer(file, others = {}) {
   const seen = [];
   let open = 0;
   const server = createServer((request, response) => {
-    const [, kind, number] = new URL(request.url, 'http://x').pathname.split('/');
-    seen.push({ kind, headers: request.headers });
+    const [, kind, number, last = number] = new URL(request.url, 'http://x').pathname.split('/');
+    const body = others[last] ?? file;
+    seen.push({ kind, last, headers: request.headers });
     open++;
     response.on('close', () => open--);
-    const times = seen.filter((one) => one.kind === kind).length;
-    if (!recover(kind, Number(number), times, file, request, response)) answer(kind, Number(number), file, request, response);
+    const times = seen.filter((one) => one.kind === kind && one.last === last).length;
+    if (!recover(kind, Number(number), times, body, request, response)) answer(kind, Number(number), body, request, response);
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {

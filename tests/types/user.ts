@@ -13,6 +13,8 @@ const options: GenerateOptions = {
 try {
   const { fits, kv, reason: why } = await estimate('model.gguf', { kvType: 'q4_0', memoryLimit: 2 ** 30 });
   console.log(fits ? kv.q8_0.perToken + 1 : why?.length);
+  const handles = [] as FileSystemFileHandle[];
+  await load(handles, { token: 'hf_x' });
   await using model = await load('model.gguf', { threads: support().threads ? 2 : 1, kvType: 'f32' });
   for await (const { text, tokens } of model.generate(messages, options))
     console.log(text.length, tokens[0] + 1);

@@ -1,7 +1,7 @@
 /** generate.js: `run` and `chat`, through the package's public API. */
 import { createInterface } from 'node:readline';
 import { load } from '../index.js';
-import { UsageError, engineOptions } from './options.js';
+import { UsageError, engineOptions, sourceOptions } from './options.js';
 import { interruptible, readStdin, showProgress, warn, write, writeJson } from './output.js';
 
 /** @typedef {import('../index.js').Generation} Generation */
@@ -29,7 +29,7 @@ const samplingOf = (options) => Object.fromEntries(SAMPLING.map((name) => [name,
  * @param {Options} options
  */
 async function loadModel(source, options) {
-  const model = await load(source, { ...engineOptions(options), sha256: options.sha256, onProgress: showProgress });
+  const model = await load(source, { ...engineOptions(options), ...sourceOptions(source, options), onProgress: showProgress });
   model.info.warnings.forEach(warn);
   return model;
 }

@@ -3,7 +3,7 @@ import { readHeader, runnable } from '../engine.js';
 import { ModelError } from '../errors.js';
 import { estimate } from '../estimate.js';
 import { createTokenizer } from '../tokenizer.js';
-import { UsageError, engineOptions } from './options.js';
+import { UsageError, engineOptions, sourceOptions } from './options.js';
 import { parseJson, readStdin, warn, write, writeJson } from './output.js';
 
 /** @typedef {import('./options.js').Options} Options */
@@ -133,7 +133,7 @@ function plain(facts, indent = '') {
 export async function info(model, { variants, json, ...options }) {
   if (variants) return json ? writeJson(runnable()) : write(`${runnable().join('\n')}\n`);
   if (model === undefined) throw new UsageError('info needs a model, or --variants');
-  const loader = await readHeader(model, engineOptions(options));
+  const loader = await readHeader(model, { ...engineOptions(options), ...sourceOptions(model, {}) });
   refuseBroken(loader);
   const facts = describe(loader, { ...engineOptions(options), memoryLimit: options.memory });
   const { warnings, ...rest } = facts;
@@ -146,7 +146,7 @@ export async function info(model, { variants, json, ...options }) {
  * @param {Options} options
  */
 export async function tokenize(model, { special = false, json }) {
-  const loader = await readHeader(model);
+  const loader = await readHeader(model, sourceOptions(model, {}));
   const tokenizer = createTokenizer((key) => loader.meta(key));
   const input = await readStdin();
   if (!json) {

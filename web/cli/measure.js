@@ -1,7 +1,7 @@
 /** measure.js: `logits` and `bench`: the engine on ids, without a tokenizer. */
 import { createEngine } from '../engine.js';
 import { ModelError } from '../errors.js';
-import { UsageError, engineOptions } from './options.js';
+import { UsageError, engineOptions, sourceOptions } from './options.js';
 import { breathe, readCases, warn, write, writeJson } from './output.js';
 
 /** @typedef {import('../engine.js').Engine} Engine */
@@ -12,7 +12,7 @@ import { breathe, readCases, warn, write, writeJson } from './output.js';
  * @param {Options} options
  */
 export async function openEngine(model, options) {
-  const engine = await createEngine(model, { ...engineOptions(options), sha256: options.sha256 });
+  const engine = await createEngine(model, { ...engineOptions(options), ...sourceOptions(model, options) });
   engine.info.warnings.forEach(warn);
   return engine;
 }

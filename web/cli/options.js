@@ -173,6 +173,17 @@ export function engineOptions({ threads, variant, context, kv, precision, ropeBa
 }
 
 /**
+ * How a model is fetched. For hf: the hub's own environment variables count.
+ * @param {string} model
+ * @param {Options} options
+ * @returns {{ sha256?: string, token?: string, hub?: string }}
+ */
+export function sourceOptions(model, { sha256 }) {
+  if (!/^hf:/i.test(model)) return { sha256 };
+  return { sha256, token: process.env.HF_TOKEN || undefined, hub: process.env.HF_ENDPOINT || undefined };
+}
+
+/**
  * @param {Record<string, Command>} commands
  * @param {string} [only]
  */
@@ -184,7 +195,7 @@ export function usage(commands, only) {
       'usage: tabllama COMMAND MODEL [options]',
       ...Object.keys(commands).map(line),
       '',
-      'MODEL is a path or URL of a GGUF file. tabllama COMMAND --help lists options; --version.',
+      'MODEL is a path or URL of a GGUF file, or hf:owner/repo/file on the hub. tabllama COMMAND --help lists options; --version.',
     ].join('\n');
   }
   const options = commands[only].options.map((name) => {

@@ -1,7 +1,7 @@
 /** render.js: `render`: a chat template, from a file or a model's header, on cases. */
 import { renderCases } from '../chat.js';
 import { readHeader } from '../engine.js';
-import { UsageError } from './options.js';
+import { UsageError, sourceOptions } from './options.js';
 import { readCases, readText, writeJson } from './output.js';
 
 /**
@@ -12,7 +12,7 @@ async function templateOf(model, { template }) {
   if ((model === undefined) === (template === undefined))
     throw new UsageError('render needs a model or --template FILE, one of them');
   if (template !== undefined) return readText(template);
-  const source = (await readHeader(/** @type {string} */ (model))).meta('tokenizer.chat_template');
+  const source = (await readHeader(/** @type {string} */ (model), sourceOptions(/** @type {string} */ (model), {}))).meta('tokenizer.chat_template');
   if (typeof source !== 'string') throw new Error(`${model} has no chat template`);
   return source;
 }

@@ -25,6 +25,17 @@ async function answerFrom(source, options) {
   return { tokens, threads, variant, first: calls[0].loaded, last: calls.at(-1).loaded };
 }
 
+/** A handle as a file picker gives it: a real one where there is a place to make it. */
+async function handleOf(file) {
+  const folder = await navigator.storage?.getDirectory?.().catch(() => undefined);
+  if (!folder) return { [Symbol.toStringTag]: 'FileSystemFileHandle', name: 'x.gguf', getFile: async () => file };
+  const handle = await folder.getFileHandle('x.gguf', { create: true });
+  const stream = await handle.createWritable();
+  await stream.write(file);
+  await stream.close();
+  return handle;
+}
+
 await tell('support', support);
 const file = await (await fetch(MODEL)).blob();
 const bytes = new Uint8Array(await file.arrayBuffer());
@@ -37,6 +48,12 @@ await tell('bytes', () => answerFrom(bytes));
 await tell('bytes are kept', () => bytes.length);
 await tell('stream', () => answerFrom(file.stream()));
 
+await tell('split URL', () => answerFrom('../model/model-00001-of-00003.gguf'));
+await tell('split Files', async () => {
+  const names = [2, 3, 1].map((no) => `model-0000${no}-of-00003.gguf`);
+  return answerFrom(await Promise.all(names.map(async (name) => new File([await (await fetch(`../model/${name}`)).blob()], name))));
+});
+await tell('handle', async () => answerFrom(await handleOf(file)));
 await tell('estimate', () => estimate(MODEL, { threads: 1, variant: 'simd' }));
 await tell('sha256', () => load(file, { sha256: '0'.repeat(64) }));
 await tell('404', () => load('absent.gguf'));
