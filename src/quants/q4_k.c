@@ -25,7 +25,8 @@ void quant_to_float_Q4_K(const void *src, float *dst, uint32_t n) {
   for (uint32_t i = 0; i < n; i += 256, b++)
     for (uint32_t k = 0; k < 256; k++) {
       const float scale = f16_to_f32(read_u16(b->d)) * (float)q4_k_scale(b->scales, k / 32);
-      dst[i + k] = scale * (float)q4_k_value(b->q, k) - f16_to_f32(read_u16(b->dmin)) * (float)q4_k_min(b->scales, k / 32);
+      const float min = f16_to_f32(read_u16(b->dmin)) * (float)q4_k_min(b->scales, k / 32);
+      dst[i + k] = scale * (float)q4_k_value(b->q, k) - min;
     }
 }
 
@@ -34,7 +35,8 @@ void quant_to_float_Q5_K(const void *src, float *dst, uint32_t n) {
   for (uint32_t i = 0; i < n; i += 256, b++)
     for (uint32_t k = 0; k < 256; k++) {
       const float scale = f16_to_f32(read_u16(b->d)) * (float)q4_k_scale(b->scales, k / 32);
+      const float min = f16_to_f32(read_u16(b->dmin)) * (float)q4_k_min(b->scales, k / 32);
       const int q = q4_k_value(b->q, k) | (b->high[k % 32] >> k / 32 & 1) << 4;
-      dst[i + k] = scale * (float)q - f16_to_f32(read_u16(b->dmin)) * (float)q4_k_min(b->scales, k / 32);
+      dst[i + k] = scale * (float)q - min;
     }
 }

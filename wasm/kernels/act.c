@@ -46,6 +46,15 @@ void act_place(struct act *a, void *mem, uint32_t n_cols, uint32_t n_tokens, uin
 #undef PLACE
 }
 
+/* Those of 16 columns each. */
+INLINE void act_sums16(const struct act *a, size_t at, const v128_t sums[2], uint32_t needs) {
+  UNROLLED for (int h = 0; h < 2; h++) {
+    const int32_t s0 = v_lane32(sums[h], 0) + v_lane32(sums[h], 2), s1 = v_lane32(sums[h], 1) + v_lane32(sums[h], 3);
+    a->s16[at + h] = s0 + s1;
+    if (needs & ACT_I8) a->b32[2 * (at + h)] = (int16_t)(-32 * s0), a->b32[2 * (at + h) + 1] = (int16_t)(-32 * s1);
+  }
+}
+
 /* 32 values to integers: v * top / max, ties to even; nothing but zeros where that would overflow. A
  * NaN is the largest of all, becomes the scale and so reaches the product. */
 INLINE void act_quantise(const struct act *a, size_t b, const float *x, float top, uint32_t needs) {
@@ -61,27 +70,23 @@ INLINE void act_quantise(const struct act *a, size_t b, const float *x, float to
   const v128_t inverse = v_f32(m > 0x1p-112f ? top / m : 0);
   UNROLLED for (int i = 0; i < 8; i++) v[i] = v_sub32(v_add(v_mul(v[i], inverse), round), round);
 
-  int32_t s0 = 0, s1 = 0; /* columns 0,1 mod 4 and 2,3 mod 4 */
-  UNROLLED for (int i = 0; i < 4; i += 2) {
-    const v128_t low = v_narrow32(v[2 * i], v[2 * i + 1]), high = v_narrow32(v[2 * i + 2], v[2 * i + 3]);
-    const v128_t sums = v_add32(v_dot16(low, ones), v_dot16(high, ones));
-    const int32_t h0 = v_lane32(sums, 0) + v_lane32(sums, 2), h1 = v_lane32(sums, 1) + v_lane32(sums, 3);
-    s0 += h0, s1 += h1;
+  v128_t sums[2]; /* of columns 0..15 and 16..31; lanes 0, 2: columns 0,1 mod 4; lanes 1, 3: columns 2,3 mod 4 */
+  UNROLLED for (int h = 0; h < 2; h++) {
+    const v128_t low = v_narrow32(v[4 * h], v[4 * h + 1]), high = v_narrow32(v[4 * h + 2], v[4 * h + 3]);
+    sums[h] = v_add32(v_dot16(low, ones), v_dot16(high, ones));
     if (needs & ACT_I16) {
-      v_store(a->q16 + 32 * b + 8 * i, v_shuffle16(low, 0, 2, 1, 3, 4, 6, 5, 7));
-      v_store(a->q16 + 32 * b + 8 * i + 8, v_shuffle16(high, 0, 2, 1, 3, 4, 6, 5, 7));
+      v_store(a->q16 + 32 * b + 16 * h, v_shuffle16(low, 0, 2, 1, 3, 4, 6, 5, 7));
+      v_store(a->q16 + 32 * b + 16 * h + 8, v_shuffle16(high, 0, 2, 1, 3, 4, 6, 5, 7));
     }
-    if (needs & ACT_I8) v_store(a->q + 32 * b + 8 * i, v_narrow16(low, high));
-    if (needs & ACT_SUM16) {
-      const size_t at = 2 * b + i / 2;
-      a->s16[at] = h0 + h1;
-      if (needs & ACT_I8) a->b32[2 * at] = (int16_t)(-32 * h0), a->b32[2 * at + 1] = (int16_t)(-32 * h1);
-    }
+    if (needs & ACT_I8) v_store(a->q + 32 * b + 16 * h, v_narrow16(low, high));
   }
+  const v128_t all = v_add32(sums[0], sums[1]);
+  const int32_t s0 = v_lane32(all, 0) + v_lane32(all, 2), s1 = v_lane32(all, 1) + v_lane32(all, 3);
   a->d[b] = m / top;
   a->ds[b] = a->d[b] * (float)(s0 + s1);
   a->s[b] = s0 + s1;
   if (needs & ACT_I8) a->b8[2 * b] = (int16_t)(-8 * s0), a->b8[2 * b + 1] = (int16_t)(-8 * s1);
+  if (needs & ACT_SUM16) act_sums16(a, 2 * b, sums, needs);
 }
 
 /* The sums of eight blocks as int16 of one scale, so that the minima of K-quants meet them in integers. */

@@ -15,7 +15,9 @@ INLINE void iq4_xs_scales(const uint8_t *block, int8_t *scales, uint8_t *mins) {
     scales[j] = (int8_t)(((block[4 + j / 2] >> j % 2 * 4 & 15) | (read_u16(block + 2) >> 2 * j & 3) << 4) - 32);
 }
 
-static const struct kquant_form iq4_xs_form = {&strip_iq4, IQ4_XS_BLOCK, 32, 128, false, KQUANT_NO_MIN, QUANT_BYTES_IQ4_XS, 0, 0, iq4_xs_values, iq4_xs_scales};
+static const struct kquant_form iq4_xs_form = {
+  .strip = &strip_iq4, .block_bytes = IQ4_XS_BLOCK, .sub = 32, .bias = 128,
+  .file_bytes = QUANT_BYTES_IQ4_XS, .d_at = 0, .values = iq4_xs_values, .scales = iq4_xs_scales};
 
 KQUANT_PACK(iq4_xs, iq4_xs_form)
 KQUANT_KERNELS(iq4_xs, , iq4_xs_form, IQ4_XS_BLOCK, false, ACT_I16)

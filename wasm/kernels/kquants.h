@@ -183,7 +183,8 @@ INLINE void kquant_unpack(const struct kquant_form *f, bool u7, struct kquant_pa
       }
     }
     if (f->min == KQUANT_MIN32)
-      ROLLED for (size_t i = 0; i < 8; i++) v_store(p->mins[4 * b + i / 2] + i % 2 * 4, v_load_u8x8(w + kquant_mins_off(f) + 8 * i));
+      ROLLED for (size_t i = 0; i < 8; i++)
+        v_store(p->mins[4 * b + i / 2] + i % 2 * 4, v_load_u8x8(w + kquant_mins_off(f) + 8 * i));
     UNROLLED for (int v = 0; v < 2; v++) {
       v_store(p->d[b] + 4 * v, v_load_f16(w + 8 * v, f16_bits, two112));
       if (f->min) v_store(p->dmin[b] + 4 * v, v_load_f16(w + 16 + 8 * v, f16_bits, two112));
@@ -289,7 +290,8 @@ INLINE void kquant_mat(const struct kquant_form *f, bool u7, const uint8_t *w, c
     for (size_t k = 0; k < n_blocks; k += PANEL_COLS / 256) {
       const size_t n = LM_MIN(n_blocks - k, PANEL_COLS / 256);
       kquant_unpack(f, u7, p, w + (g * n_blocks + k) * f->block_bytes, n);
-      for (uint32_t t = 0; t < whole; t += 4) kquant_tile(f, u7, p, x, t, n_blocks, k, n, y + t * y_stride + 8 * (size_t)g, y_stride);
+      for (uint32_t t = 0; t < whole; t += 4)
+        kquant_tile(f, u7, p, x, t, n_blocks, k, n, y + t * y_stride + 8 * (size_t)g, y_stride);
     }
   for (uint32_t t = whole; t < n_tokens; t++) kquant_decode(f, u7, w, x, t, y + t * y_stride, n_groups, n_blocks);
 }
@@ -325,21 +327,26 @@ INLINE void kquant_pack(const struct kquant_form *f, const uint8_t *file, size_t
   }
 }
 
+INLINE uint8_t kquant_min_of(const struct kquant_form *f, const uint8_t *packed, size_t j, size_t r) {
+  if (f->min == KQUANT_MIN16) return packed[kquant_scales_off(f) + 8 * j + r] >> 4;
+  return packed[kquant_mins_off(f) + 16 * (j / 2) + 2 * r + j % 2];
+}
+
 INLINE void kquant_row_to_float(const struct kquant_form *f, const uint8_t *packed, uint32_t row, uint32_t n_cols,
                                 float *out) {
   const size_t n_blocks = n_cols / 256, r = row % 8;
   packed += row / 8 * n_blocks * f->block_bytes;
   for (size_t b = 0; b < n_blocks; b++, packed += f->block_bytes) {
-    const float d = f16_to_f32(read_u16(packed + 2 * r)), dmin = f->min ? f16_to_f32(read_u16(packed + 16 + 2 * r)) : 0;
+    const float d = f16_to_f32(read_u16(packed + 2 * r)), dmin = f16_to_f32(read_u16(packed + 16 + 2 * r));
     for (size_t i = 0; i < 16; i++, out += 16) {
       const size_t j = 16 * i / f->sub;
-      const int8_t scale = (int8_t)packed[kquant_scales_off(f) + 8 * j + r];
-      const uint8_t min = f->min == KQUANT_MIN16 ? (uint8_t)scale >> 4 : packed[kquant_mins_off(f) + 16 * (j / 2) + 2 * r + j % 2];
+      const int8_t byte = (int8_t)packed[kquant_scales_off(f) + 8 * j + r];
+      const float scale = d * (float)(f->min == KQUANT_MIN16 ? byte & 15 : byte);
       uint8_t q[16];
       strip_row(f->strip, packed + kquant_strips_off(f) + i * f->strip->bytes, (uint32_t)r, q);
       for (int k = 0; k < 16; k++) {
-        const float w = d * (float)(f->min == KQUANT_MIN16 ? scale & 15 : scale) * (float)(q[k] - f->bias);
-        out[k] = f->min ? w - dmin * (float)min : w;
+        out[k] = scale * (float)(q[k] - f->bias);
+        if (f->min) out[k] -= dmin * (float)kquant_min_of(f, packed, j, r);
       }
     }
   }

@@ -13,7 +13,9 @@ INLINE void q2_k_scales(const uint8_t *block, int8_t *scales, uint8_t *mins) {
   copy_bytes(scales, block, 16);
 }
 
-static const struct kquant_form q2_k_form = {&strip_twos, Q2_K_BLOCK, 16, 0, false, KQUANT_MIN16, QUANT_BYTES_Q2_K, 80, 82, q2_k_values, q2_k_scales};
+static const struct kquant_form q2_k_form = {
+  .strip = &strip_twos, .block_bytes = Q2_K_BLOCK, .sub = 16, .min = KQUANT_MIN16,
+  .file_bytes = QUANT_BYTES_Q2_K, .d_at = 80, .dmin_at = 82, .values = q2_k_values, .scales = q2_k_scales};
 
 KQUANT_PACK(q2_k, q2_k_form)
 KQUANT_KERNELS(q2_k, , q2_k_form, Q2_K_BLOCK, false, ACT_I16 | ACT_SUM16)

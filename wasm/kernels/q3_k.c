@@ -17,7 +17,9 @@ INLINE void q3_k_scales(const uint8_t *block, int8_t *scales, uint8_t *mins) {
     scales[j] = (int8_t)(((s[j % 8] >> j / 8 * 4 & 15) | (s[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32);
 }
 
-static const struct kquant_form q3_k_form = {&strip_threes, Q3_K_BLOCK, 16, 4, false, KQUANT_NO_MIN, QUANT_BYTES_Q3_K, 108, 0, q3_k_values, q3_k_scales};
+static const struct kquant_form q3_k_form = {
+  .strip = &strip_threes, .block_bytes = Q3_K_BLOCK, .sub = 16, .bias = 4,
+  .file_bytes = QUANT_BYTES_Q3_K, .d_at = 108, .values = q3_k_values, .scales = q3_k_scales};
 
 KQUANT_PACK(q3_k, q3_k_form)
 KQUANT_KERNELS(q3_k, , q3_k_form, Q3_K_BLOCK, false, ACT_I16 | ACT_SUM16)

@@ -9,10 +9,14 @@ INLINE v128_t q5_k_values(const uint8_t *block, uint32_t strip) {
   return v_or(v_and(v_shr_u16(q, strip / 2 % 2 * 4), v_constant(NIBBLES8)), v_and(v_shl16(high, 4), v_constant(BIT4)));
 }
 
-INLINE void q5_k_scales(const uint8_t *block, int8_t *scales, uint8_t *mins) { kquant_scales6(block + 4, scales, mins); }
+INLINE void q5_k_scales(const uint8_t *block, int8_t *scales, uint8_t *mins) {
+  kquant_scales6(block + 4, scales, mins);
+}
 
 /* A pair of products is at most 7,874: int16 holds no eight of them, but of q - 16 it does. */
-static const struct kquant_form q5_k_form = {&strip_fives, Q5_K_BLOCK, 32, 0, true, KQUANT_MIN32, QUANT_BYTES_Q5_K, 0, 2, q5_k_values, q5_k_scales};
+static const struct kquant_form q5_k_form = {
+  .strip = &strip_fives, .block_bytes = Q5_K_BLOCK, .sub = 32, .min = KQUANT_MIN32, .centre = true,
+  .file_bytes = QUANT_BYTES_Q5_K, .d_at = 0, .dmin_at = 2, .values = q5_k_values, .scales = q5_k_scales};
 
 KQUANT_PACK(q5_k, q5_k_form)
 KQUANT_KERNELS(q5_k, , q5_k_form, Q5_K_BLOCK, false, ACT_I16 | ACT_MIN)

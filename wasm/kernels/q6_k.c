@@ -15,7 +15,9 @@ INLINE void q6_k_scales(const uint8_t *block, int8_t *scales, uint8_t *mins) {
   copy_bytes(scales, block + 192, 16);
 }
 
-static const struct kquant_form q6_k_form = {&strip_sixes, Q6_K_BLOCK, 16, 32, false, KQUANT_NO_MIN, QUANT_BYTES_Q6_K, 208, 0, q6_k_values, q6_k_scales};
+static const struct kquant_form q6_k_form = {
+  .strip = &strip_sixes, .block_bytes = Q6_K_BLOCK, .sub = 16, .bias = 32,
+  .file_bytes = QUANT_BYTES_Q6_K, .d_at = 208, .values = q6_k_values, .scales = q6_k_scales};
 
 KQUANT_PACK(q6_k, q6_k_form)
 KQUANT_KERNELS(q6_k, , q6_k_form, Q6_K_BLOCK, false, ACT_I16 | ACT_SUM16)
