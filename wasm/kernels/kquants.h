@@ -182,9 +182,10 @@ INLINE void kquant_unpack(const struct kquant_form *f, bool u7, struct kquant_pa
         if (f->min == KQUANT_MIN16) v_store(p->mins[n_subs * b + j] + 4 * v, min[v]);
       }
     }
-    if (f->min == KQUANT_MIN32)
+    if (f->min == KQUANT_MIN32) {
       ROLLED for (size_t i = 0; i < 8; i++)
         v_store(p->mins[4 * b + i / 2] + i % 2 * 4, v_load_u8x8(w + kquant_mins_off(f) + 8 * i));
+    }
     UNROLLED for (int v = 0; v < 2; v++) {
       v_store(p->d[b] + 4 * v, v_load_f16(w + 8 * v, f16_bits, two112));
       if (f->min) v_store(p->dmin[b] + 4 * v, v_load_f16(w + 16 + 8 * v, f16_bits, two112));
@@ -225,7 +226,9 @@ INLINE void kquant_dot_tile(const struct kquant_form *f, bool u7, v128_t s[8], c
 #if VEC_HAS_RELAXED
   if (u7) kquant_dot_tile_u7(s, p->u7[f->sub * j / 4][0], x->q + f->sub * j0, n_cols, f->sub);
 #endif
-  if (!u7) kquant_dot_tile_i16(s, p->i16[f->sub * j / 2][0], x->q16 + f->sub * j0, n_cols, f->sub);
+  if (!u7) {
+    kquant_dot_tile_i16(s, p->i16[f->sub * j / 2][0], x->q16 + f->sub * j0, n_cols, f->sub);
+  }
   UNROLLED for (int i = 0; i < 8; i++) {
     const v128_t start = u7 ? kquant_start(f, u7, x, j0 + i / 2 * n_cols / f->sub) : v_i32(0);
     s[i] = kquant_scaled(f, u7, s[i], v_load(p->scales[j] + i % 2 * 4), start);
