@@ -11,12 +11,14 @@
 # wasm/toolchain/find.sh finds one.
 
 # The table of variants: one module each, of the same sources.
-RELEASED   := simd relaxed simd-mt relaxed-mt
+RELEASED   := simd relaxed simd-mt relaxed-mt relaxed-m64 relaxed-m64-mt
 UNRELEASED := ref grow flipped
 FLAGS_simd       :=
 FLAGS_relaxed    := -mrelaxed-simd
 FLAGS_simd-mt    := -matomics
 FLAGS_relaxed-mt := -mrelaxed-simd -matomics
+FLAGS_relaxed-m64     = -mrelaxed-simd $(WIDE)
+FLAGS_relaxed-m64-mt  = -mrelaxed-simd -matomics $(WIDE)
 FLAGS_ref        := -DLM_KERNELS=kernels_ref
 FLAGS_grow       := -DLM_DEBUG -DLM_ALWAYS_GROW
 FLAGS_flipped    := -DLM_ARCH_TABLE='"tests/native/flipped.def"'
@@ -36,6 +38,10 @@ WASM_CFLAGS := -std=c11 -O3 -ffreestanding -ffp-contract=off -fno-math-errno -fv
 # web/instance.js is at least the initial memory.
 WASM_LDFLAGS := --no-entry --import-memory --initial-memory=4194304 --max-memory=4294967296 --stack-first \
   -z stack-size=1048576 --export-dynamic --gc-sections --strip-debug --fatal-warnings
+# 64-bit addresses: a later --target wins over an earlier one; emcc has a switch of its own. 16 GiB is
+# what V8 gives to one memory (MOST of wasm/platform.c).
+WIDE = $(if $(findstring --target,$(call tool,1)),--target=wasm64,-sMEMORY64)
+WASM_LDFLAGS_m64 := -mwasm64 --max-memory=17179869184
 THREADS := --shared-memory --export=__stack_pointer
 
 Q := $(if $(V),,@)
@@ -53,8 +59,9 @@ define variant
 $(2): $(SRC) $(HEADERS) Makefile
 	@mkdir -p $(BUILD) $(DIST)
 	@$$(if $$(TOOLCHAIN),echo "wasm: $$@",exit 1)
-	$(Q)printf '#include "%s"\n' $(SRC) | $$(call tool,1) $(WASM_CFLAGS) $(FLAGS_$(1)) -I. -x c -c - -o $(BUILD)/$(1).o
-	$(Q)$$(call tool,2) $(WASM_LDFLAGS) $(if $(findstring -matomics,$(FLAGS_$(1))),$(THREADS)) $(BUILD)/$(1).o -o $$@
+	$(Q)printf '#include "%s"\n' $(SRC) | $$(call tool,1) $(WASM_CFLAGS) $$(FLAGS_$(1)) -I. -x c -c - -o $(BUILD)/$(1).o
+	$(Q)$$(call tool,2) $(WASM_LDFLAGS) $(if $(findstring -m64,$(1)),$(WASM_LDFLAGS_m64)) \
+	  $(if $(findstring -mt,$(1)),$(THREADS)) $(BUILD)/$(1).o -o $$@
 endef
 $(foreach v,$(RELEASED),$(eval $(call variant,$(v),$(DIST)/lm-$(v).wasm)))
 $(foreach v,$(UNRELEASED),$(eval $(call variant,$(v),$(BUILD)/lm-$(v).wasm)))

@@ -233,8 +233,9 @@ static const struct lm_value *tell_key(const struct gguf_key *k) {
 
 static bool header_known(void) { return lm.stage != OPEN && lm.gguf.keys; }
 
-const struct lm_value *lm_meta(const char *key, uint32_t length) {
-  return header_known() ? tell_key(gguf_find(&lm.gguf, (struct text){key, length})) : 0;
+const struct lm_value *lm_meta(uint32_t length) {
+  if (!header_known() || length > LM_IO_BYTES) return 0;
+  return tell_key(gguf_find(&lm.gguf, (struct text){(const char *)window, length}));
 }
 
 const struct lm_value *lm_meta_at(uint32_t i) {

@@ -135,10 +135,10 @@ LM_EXPORT double lm_info(uint32_t id);
  * but may move until LM_HEADER. */
 LM_EXPORT const void *lm_header(void);
 
-/* The metadata value of the key of `length` bytes in the window at `key`; 0 if there is none.
+/* The metadata value of the key whose `length` bytes stand in the window; 0 if there is none.
  * The record lives until the next call of lm_meta or lm_meta_at. lm_meta_at: the i-th in file
  * order, 0 past the end. */
-LM_EXPORT const struct lm_value *lm_meta(const char *key, uint32_t length);
+LM_EXPORT const struct lm_value *lm_meta(uint32_t length);
 LM_EXPORT const struct lm_value *lm_meta_at(uint32_t i);
 
 /* The i-th tensor in file order, 0 past the end. The record lives until the next call. */

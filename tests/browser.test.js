@@ -387,7 +387,7 @@ for (const name of BROWSERS) {
     }
     await t.test(`${name}: every variant has Node's bits`, (t) =>
       withPage(t, browser, `${small.url}kit/bits-worker.js`, async (page) => {
-        const { rows, error } = await page.evaluate(runWorker, '/models/bits.gguf');
+        const { rows, error } = await page.evaluate(runWorker, '/kit/bits-worker.js', '/models/bits.gguf');
         assert.equal(error, undefined);
         const seen = new Set(rows.map(({ variant }) => variant));
         assert.deepEqual([...seen], THREADS[name] ? VARIANTS : ['simd']);
@@ -397,15 +397,26 @@ for (const name of BROWSERS) {
         }
       }),
     );
+    if (name !== 'chromium') return;
+    const skip = freemem() < 8e9 && 'skipped: 8 GB of free memory are needed';
+    await t.test(`${name}: a model beyond 4 GiB`, { skip }, (t) =>
+      withPage(t, browser, `${small.url}kit/wide-worker.js`, async (page) => {
+        const { error, variant, bytes, wrong, largest } = await page.evaluate(runWorker, '/kit/wide-worker.js', { threads: 2 });
+        assert.equal(error, undefined);
+        assert.equal(variant, 'relaxed-m64-mt');
+        assert.ok(bytes > 2 ** 32 && largest > 1e-3);
+        assert.equal(wrong, 0, 'logits that differ across 4 GiB');
+      }),
+    );
   });
 }
 
 /* Runs in the page. */
-function runWorker(model) {
+function runWorker(script, input) {
   return new Promise((resolve) => {
-    const worker = new Worker('/kit/bits-worker.js', { type: 'module' });
+    const worker = new Worker(script, { type: 'module' });
     worker.onmessage = ({ data }) => resolve(data);
     worker.onerror = ({ message }) => resolve({ error: message });
-    worker.postMessage(model);
+    worker.postMessage(input);
   });
 }

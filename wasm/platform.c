@@ -18,8 +18,14 @@ uint8_t *platform_base(void) {
 uint64_t platform_before(void) { return first(); }
 uint64_t platform_size(void) { return n_pages * PAGE - first(); }
 
-/* One page below the end of what an address can name, so that no sum of addresses wraps. */
-uint64_t platform_limit(void) { return ((uint64_t)1 << 32) - PAGE - first(); }
+/* What an address can name, or V8 gives to one memory of 64-bit addresses; a page less, so that no sum
+ * of addresses wraps. The Makefile's --max-memory. */
+#ifdef __wasm64__
+#define MOST ((uint64_t)1 << 34)
+#else
+#define MOST ((uint64_t)1 << 32)
+#endif
+uint64_t platform_limit(void) { return MOST - PAGE - first(); }
 
 bool platform_grow(uint64_t n_bytes) {
   const uint64_t wanted = (first() + n_bytes + PAGE - 1) / PAGE;

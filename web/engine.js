@@ -37,6 +37,8 @@ const MODULES = {
   relaxed: () => new URL('../dist/lm-relaxed.wasm', import.meta.url),
   'simd-mt': () => new URL('../dist/lm-simd-mt.wasm', import.meta.url),
   'relaxed-mt': () => new URL('../dist/lm-relaxed-mt.wasm', import.meta.url),
+  'relaxed-m64': () => new URL('../dist/lm-relaxed-m64.wasm', import.meta.url),
+  'relaxed-m64-mt': () => new URL('../dist/lm-relaxed-m64-mt.wasm', import.meta.url),
 };
 
 /**

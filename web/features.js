@@ -8,10 +8,13 @@
 import { ModelError } from './errors.js';
 import { suggest } from './suggest.js';
 
-/** @typedef {{ simd: boolean, relaxed: boolean, threads: boolean, reasons: string[] }} Support */
+/** @typedef {{ simd: boolean, relaxed: boolean, threads: boolean, memory64: boolean, reasons: string[] }} Support */
 
-/** Every variant there is, best first: rows of the Makefile's table. */
+/** Every variant for models up to 4 GiB, best first: rows of the Makefile's table. */
 export const VARIANTS = ['relaxed-mt', 'simd-mt', 'relaxed', 'simd'];
+/** Of 64-bit addresses, which cost up to a third of the speed: only for models that need them. Who has
+ * these addresses has relaxed SIMD too. */
+export const WIDE_VARIANTS = ['relaxed-m64-mt', 'relaxed-m64'];
 
 const MAGIC = [0, 97, 115, 109, 1, 0, 0, 0];
 const V128_FUNCTION = [1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0];
@@ -26,6 +29,9 @@ const RELAXED = [...V128_FUNCTION, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253,
 const ATOMICS = [
   1, 4, 1, 96, 0, 0, 3, 2, 1, 0, 5, 4, 1, 3, 1, 1, 10, 11, 1, 9, 0, 65, 0, 254, 16, 2, 0, 26, 11,
 ];
+
+/** (table i64 0 funcref) (memory i64 1): the table too, since LLVM makes such and Node 22 does not know them. */
+const MEMORY64 = [4, 4, 1, 112, 4, 0, 5, 3, 1, 4, 1];
 
 /** (export "f") (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
  *   (i8x16.splat 1) (i8x16.splat 2) (i32x4.splat 3))) = 4 * 2 + 3 */
@@ -66,7 +72,9 @@ function probe() {
   const threads = simd && validates(ATOMICS) && shared && isolated;
   if (!isolated) reasons.push('the page is not cross-origin isolated (COOP and COEP headers): one thread');
   else if (!threads) reasons.push('shared memory is missing: one thread');
-  return { simd, relaxed, threads, reasons };
+  const memory64 = relaxed && validates(MEMORY64);
+  if (!memory64) reasons.push('64-bit memory is missing: models up to 4 GiB');
+  return { simd, relaxed, threads, memory64, reasons };
 }
 
 /** @type {Support | undefined} */
@@ -90,6 +98,7 @@ function obstacle(variant, features) {
   if (!features.simd) return 'WebAssembly SIMD';
   if (variant.startsWith('relaxed') && !features.relaxed) return 'relaxed SIMD';
   if (variant.endsWith('-mt') && !features.threads) return 'shared memory';
+  if (variant.includes('-m64') && !features.memory64) return '64-bit memory';
   return null;
 }
 
@@ -100,6 +109,16 @@ function obstacle(variant, features) {
 export const runnable = (features = support()) => VARIANTS.filter((name) => !obstacle(name, features));
 
 /**
+ * The variant of 64-bit addresses in place of one; undefined where none runs.
+ * @param {string} variant
+ * @param {Support} [features]
+ */
+export function wideVariant(variant, features = support()) {
+  const threaded = variant.endsWith('-mt');
+  return WIDE_VARIANTS.find((name) => name.endsWith('-mt') === threaded && !obstacle(name, features));
+}
+
+/**
  * The variant to load: the one asked for, or the best for so many threads.
  * @param {string | undefined} asked
  * @param {number} threads
@@ -108,10 +127,9 @@ export const runnable = (features = support()) => VARIANTS.filter((name) => !obs
  */
 export function chooseVariant(asked, threads, features = support()) {
   const variant = asked ?? (features.relaxed ? 'relaxed' : 'simd') + (threads > 1 ? '-mt' : '');
-  if (!VARIANTS.includes(variant)) {
-    throw new RangeError(
-      `unknown variant '${variant}'${suggest(variant, VARIANTS)}; there are ${VARIANTS.join(', ')}`,
-    );
+  const all = [...VARIANTS, ...WIDE_VARIANTS];
+  if (!all.includes(variant)) {
+    throw new RangeError(`unknown variant '${variant}'${suggest(variant, all)}; there are ${all.join(', ')}`);
   }
   const lacking = obstacle(variant, features);
   if (lacking)

@@ -109,7 +109,7 @@ export interface LoadOptions {
   };
   /** Default: half of the logical cores, 1 to 8, where the page is cross-origin isolated; else 1. */
   threads?: number;
-  /** 'simd', 'relaxed', 'simd-mt' or 'relaxed-mt'. Default: the best that runs here. */
+  /** 'simd', 'relaxed', 'simd-mt', 'relaxed-mt', 'relaxed-m64' or 'relaxed-m64-mt'. Default: the best that runs here, -m64 only for models beyond 4 GiB. */
   variant?: string;
   /** For a model from a URL. */
   headers?: HeadersInit;
@@ -294,7 +294,7 @@ export interface Chat {
 }
 
 /** What runs here, and why not more. */
-export function support(): { simd: boolean; relaxed: boolean; threads: boolean; reasons: string[] };
+export function support(): { simd: boolean; relaxed: boolean; threads: boolean; memory64: boolean; reasons: string[] };
 
 /** What went wrong, as a code for programs and a sentence for people. */
 export class ModelError extends Error {

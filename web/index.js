@@ -23,6 +23,8 @@ const FILES = {
     relaxed: new URL('../dist/lm-relaxed.wasm', import.meta.url).href,
     'simd-mt': new URL('../dist/lm-simd-mt.wasm', import.meta.url).href,
     'relaxed-mt': new URL('../dist/lm-relaxed-mt.wasm', import.meta.url).href,
+    'relaxed-m64': new URL('../dist/lm-relaxed-m64.wasm', import.meta.url).href,
+    'relaxed-m64-mt': new URL('../dist/lm-relaxed-m64-mt.wasm', import.meta.url).href,
   }),
 };
 

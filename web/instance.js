@@ -10,8 +10,10 @@ export const ABI = 1;
 /** LM_IO_BYTES: the window through which bytes, rows and ids go in. */
 export const WINDOW_BYTES = 1 << 20;
 export const PAGE_BYTES = 65536;
-/** What wasm32 addresses, less a page, so that no sum of addresses wraps. */
+/** What wasm32 addresses, and what V8 gives to one memory of 64-bit addresses; less a page, so that no
+ * sum of addresses wraps. */
 export const ADDRESSABLE = 2 ** 32 - PAGE_BYTES;
+export const ADDRESSABLE_WIDE = 2 ** 34 - PAGE_BYTES;
 /** Pages that any instance starts with, at least the module's own --initial-memory. */
 const FIRST_PAGES = 64;
 
@@ -23,24 +25,38 @@ export const TABLES = ['errors', 'quants', 'kvTypes', 'archs', 'samplers', 'info
 /** @param {string} name  a C name, snake_case */
 export const camelCase = (name) => name.replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
 
-/** Addresses are unsigned; a 32-bit result arrives signed.
- * @param {number} address */
-export const ptr = (address) => address >>> 0;
+/** Addresses are unsigned; a 32-bit one arrives signed, a 64-bit one as a bigint.
+ * @param {number | bigint} address */
+export const ptr = (address) => (typeof address === 'bigint' ? Number(address) : address >>> 0);
 
 const utf8 = new TextDecoder();
 
 /**
- * A memory of at least `bytes`, whose maximum is halved until the device accepts it: shared memory
- * reserves its maximum at once.
- * @param {{ bytes: number, maximum: number, shared: boolean }} options
+ * @param {number} initial
+ * @param {number} maximum
+ * @param {boolean} shared
+ * @param {boolean} wide
  * @returns {WebAssembly.Memory}
  */
-export function createMemory({ bytes, maximum, shared }) {
+function newMemory(initial, maximum, shared, wide) {
+  if (!wide) return new WebAssembly.Memory({ initial, maximum, shared });
+  const descriptor = { initial: BigInt(initial), maximum: BigInt(maximum), shared, address: 'i64' };
+  return new WebAssembly.Memory(/** @type {any} */ (descriptor));
+}
+
+/**
+ * A memory of at least `bytes`, whose maximum is halved until the device accepts it: shared memory
+ * reserves its maximum at once.
+ * @param {{ bytes: number, maximum: number, shared: boolean, wide?: boolean }} options  wide: of 64-bit addresses
+ * @returns {WebAssembly.Memory}
+ */
+export function createMemory({ bytes, maximum, shared, wide = false }) {
   const initial = Math.max(FIRST_PAGES, Math.ceil(bytes / PAGE_BYTES));
-  let most = Math.min(65536, Math.max(initial, Math.ceil(maximum / PAGE_BYTES)));
+  const pages = Math.ceil((wide ? ADDRESSABLE_WIDE : ADDRESSABLE) / PAGE_BYTES) + 1;
+  let most = Math.min(pages, Math.max(initial, Math.ceil(maximum / PAGE_BYTES)));
   for (;;) {
     try {
-      return new WebAssembly.Memory({ initial, maximum: most, shared });
+      return newMemory(initial, most, shared, wide);
     } catch (cause) {
       if (most <= initial) {
         const mib = Math.ceil((initial * PAGE_BYTES) / 2 ** 20);
@@ -206,7 +222,7 @@ export class Instance {
     const bytes = new TextEncoder().encode(key);
     if (bytes.length > WINDOW_BYTES) return undefined;
     this.view(Uint8Array, this.window, bytes.length).set(bytes);
-    const record = ptr(this.call('lm_meta', this.window, bytes.length));
+    const record = ptr(this.call('lm_meta', bytes.length));
     return record ? this.#value(record) : undefined;
   }
 

@@ -5,8 +5,8 @@
  */
 import { ModelError } from './errors.js';
 import { Engine } from './evaluator.js';
-import { chooseVariant, support } from './features.js';
-import { ADDRESSABLE, Instance, WINDOW_BYTES, createMemory, ptr } from './instance.js';
+import { chooseVariant, support, wideVariant } from './features.js';
+import { ADDRESSABLE, ADDRESSABLE_WIDE, Instance, WINDOW_BYTES, createMemory } from './instance.js';
 import { absolutePath, onNode, openFile } from './node.js';
 import { overridesOf, ropeOf, warningsOf } from './rope.js';
 import { Threads, chooseThreads } from './threads.js';
@@ -20,7 +20,8 @@ const SMALL_MODEL = 500e6;
 
 /**
  * @typedef {object} EngineOptions
- * @property {string} [variant]  'simd', 'relaxed', 'simd-mt', 'relaxed-mt'; default: the best that runs here
+ * @property {string} [variant]  'simd', 'relaxed', 'simd-mt', 'relaxed-mt', 'relaxed-m64', 'relaxed-m64-mt'; default: the
+ *   best that runs here, -m64 only for models that need it
  * @property {number} [threads]  default: half of the logical cores, 1 to 8, where shared memory is to be had
  * @property {number} [contextLength]  positions per sequence; default: the model's, at most 8192 and what fits
  * @property {string} [kvType]  'f16' (default), 'f32'
@@ -114,7 +115,7 @@ function threadsFor({ threads, variant }) {
   }
   const unsupported = features.threads
     ? "a page's main thread may not wait for others"
-    : features.reasons.at(-1);
+    : features.reasons.find((reason) => reason.endsWith('one thread'));
   return chooseThreads({ asked: threads, supported: features.threads && mayWait(), unsupported });
 }
 
@@ -203,7 +204,12 @@ export class Loader {
    * @param {number} maximum
    */
   #memory(bytes, maximum) {
-    return createMemory({ bytes, maximum, shared: this.#variant.endsWith('-mt') });
+    const shared = this.#variant.endsWith('-mt');
+    return createMemory({ bytes, maximum, shared, wide: this.#wide });
+  }
+
+  get #wide() {
+    return this.#variant.includes('-m64');
   }
 
   /**
@@ -266,6 +272,40 @@ export class Loader {
   }
 
   /**
+   * bind(), with 64-bit addresses where the model needs them, they are to be had, and no variant was asked
+   * for.
+   * @returns {Promise<EngineInfo>}
+   */
+  async plan() {
+    try {
+      return this.bind();
+    } catch (error) {
+      const tooLarge = error instanceof ModelError && error.code === 'MEMORY' && this.#instance.info('bytes_now') > ADDRESSABLE;
+      const wide = tooLarge && !this.#wide && this.#options.variant === undefined ? wideVariant(this.#variant) : undefined;
+      if (!wide) throw error;
+      this.#variant = wide;
+      this.#module = await this.#compile();
+      this.#instance = this.#copyOf(this.#instance, 0, HEADER_MAXIMUM);
+      return this.bind();
+    }
+  }
+
+  /**
+   * An instance of the current variant that has read the same header.
+   * @param {Instance} from
+   * @param {number} bytes
+   * @param {number} maximum
+   */
+  #copyOf(from, bytes, maximum) {
+    const instance = new Instance(this.#module, this.#memory(bytes, maximum));
+    let said = LM_MORE;
+    for (let at = 0; said === LM_MORE; at += WINDOW_BYTES) {
+      said = instance.feed(from.header().subarray(at, at + WINDOW_BYTES));
+    }
+    return instance;
+  }
+
+  /**
    * @param {Instance} instance
    * @param {number} nCtx  0: the default
    */
@@ -276,7 +316,7 @@ export class Loader {
     instance.check('lm_bind', nCtx, kvType, precision, this.#choice.threads);
     if (nCtx) return;
     const chunk = instance.info('chunk_tokens');
-    const free = ADDRESSABLE - instance.info('bytes_now'); // the first chunk is in bytes_now
+    const free = (this.#wide ? ADDRESSABLE_WIDE : ADDRESSABLE) - instance.info('bytes_now'); // the first chunk is in bytes_now
     const fits = chunk * (1 + Math.floor(free / instance.info('bytes_chunk')));
     if (fits < instance.info('n_ctx'))
       instance.check('lm_bind', fits, kvType, precision, this.#choice.threads);
@@ -285,7 +325,7 @@ export class Loader {
   /** Takes the model's memory and starts the compute workers; ends the header's instance. */
   async allocate() {
     if (this.state !== 'ready') throw new ModelError('STATE', 'allocate() follows the header, once');
-    this.bind();
+    await this.plan();
     try {
       this.#instance = await this.#allocated();
     } catch (error) {
@@ -299,11 +339,7 @@ export class Loader {
   /** @returns {Promise<Instance>} */
   async #allocated() {
     const from = this.#instance;
-    const instance = new Instance(this.#module, this.#memory(from.info('bytes_now'), from.info('bytes_max')));
-    let said = LM_MORE;
-    for (let at = 0; said === LM_MORE; at += WINDOW_BYTES) {
-      said = instance.feed(from.header().subarray(at, at + WINDOW_BYTES));
-    }
+    const instance = this.#copyOf(from, from.info('bytes_now'), from.info('bytes_max'));
     if (this.fileBytes !== undefined) instance.check('lm_file_bytes', this.fileBytes);
     this.#plan(instance, from.info('n_ctx'));
     instance.check('lm_alloc');
@@ -314,7 +350,7 @@ export class Loader {
   /** @param {Instance} instance */
   async #start(instance) {
     const stacks = Array.from({ length: this.#choice.threads - 1 }, (_, i) =>
-      ptr(instance.call('lm_stack', i + 1)),
+      instance.call('lm_stack', i + 1),
     );
     try {
       this.#threads = await Threads.start({

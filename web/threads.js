@@ -81,7 +81,7 @@ export class Threads {
   /**
    * Starts one worker per stack and waits until all are ready: a browser starts nested workers with the
    * help of their parent's event loop, so none may be waited for by blocking.
-   * @param {{ url: string | URL, module: WebAssembly.Module, memory: WebAssembly.Memory, stacks: number[],
+   * @param {{ url: string | URL, module: WebAssembly.Module, memory: WebAssembly.Memory, stacks: (number | bigint)[],
    *           deadlineMs?: number }} options  stacks: lm_stack(1), lm_stack(2) ...
    * @returns {Promise<Threads>}
    */

@@ -112,7 +112,7 @@ async function load(source, loader, job) {
     job.signal.throwIfAborted();
     let taken = loader.push(chunk);
     if (loader.state === 'ready') {
-      loader.bind();
+      await loader.plan();
       const meta = (/** @type {string} */ key) => loader.meta(key);
       tokenizer = createTokenizer(meta);
       template = createTemplate(meta, tokenizer);

@@ -19,7 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   if (got != LM_HEADER) return 0;
   for (uint32_t i = 0; lm_meta_at(i); i++) {
     const struct lm_value v = *lm_meta_at(i);
-    FUZZ_CHECK(lm_meta((const char *)(uintptr_t)v.key, (uint32_t)v.key_length));
+    fuzz_copy(lm_io(), (const void *)(uintptr_t)v.key, (size_t)v.key_length);
+    FUZZ_CHECK(lm_meta((uint32_t)v.key_length));
   }
   for (uint32_t i = 0; lm_tensor(i); i++) FUZZ_CHECK(lm_tensor(i)->bytes);
   for (uint32_t precision = LM_FAST; precision <= LM_HIGH; precision++)
