@@ -6,6 +6,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
+import { VARIANTS, WIDE_VARIANTS } from '../web/features.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 /** @param {string} name */
@@ -48,7 +49,7 @@ test('the package holds what it exports and all it needs, and nothing of the dem
     manifest.bin.tabllama,
     ...Object.values(manifest.exports).flatMap((to) => (typeof to === 'string' ? [] : Object.values(to))),
   ];
-  const modules = ['simd', 'relaxed', 'simd-mt', 'relaxed-mt'].map((name) => `dist/lm-${name}.wasm`);
+  const modules = [...VARIANTS, ...WIDE_VARIANTS].map((name) => `dist/lm-${name}.wasm`);
   const bundles = ['index', 'engine', 'worker', 'thread'].map((name) => `dist/${name}.js`);
   for (const name of [
     ...targets.map((to) => to.replace('./', '')),
