@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { ready } from '../web/demo/ready.js';
+import { fetchGemma3 } from './kit/gemma3.js';
 import { nodeOf } from './kit/nodes.js';
 import { installPackages } from './kit/packages.js';
 
@@ -36,6 +37,7 @@ try {
     passed.push(passes(process.execPath, named));
   } else {
     installPackages();
+    await fetchGemma3();
     const nodes = [...OLDER, NEWEST].map(nodeOf);
     for (const [i, node] of nodes.entries()) {
       const newest = i === nodes.length - 1;

