@@ -15,12 +15,21 @@ import { partName, split } from './kit/split-model.js';
 const CHATML =
   "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}<|im_start|>assistant\n";
 const FILE = makeModel({ vocabulary: 'bpe', chatTemplate: CHATML, nVocab: 400, nCtx: 256, type: 'Q8_0' });
+/** The same model with a template that would never end. */
+const ENDLESS = makeModel({
+  vocabulary: 'bpe',
+  chatTemplate: '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}',
+  nVocab: 400,
+  nCtx: 256,
+  type: 'Q8_0',
+});
 const folder = mkdtempSync(join(tmpdir(), 'tabllama-'));
 let server, expected, estimated;
 
 before(async () => {
   writeFileSync(join(folder, 'model.gguf'), FILE);
   split(FILE, 3).forEach((part, i) => writeFileSync(join(folder, partName('model', i, 3)), part));
+  writeFileSync(join(folder, 'endless.gguf'), ENDLESS);
   const page = fileURLToPath(new URL('./kit/api-page/', import.meta.url));
   server = await startServer({ port: 0, folders: { ...defaultFolders(), '/page/': page, '/model/': folder } });
   const model = await load(FILE, { threads: 1 });
@@ -62,12 +71,14 @@ for (const name of BROWSERS) {
       ['text', 'FORMAT', /GGUF/],
       ['no worker', 'WORKER', /absent\.js/],
       ['no wasm', 'NETWORK', /lm-/],
+      ['endless template', 'TEMPLATE', /template failed: .*longer than \d+ ms/],
       ['closed', 'CLOSED', /closed/],
     ];
     for (const [what, code, message] of errors) {
       assert.deepEqual([told[what].ours, told[what].code], [true, code], JSON.stringify(told[what]));
       assert.match(told[what].message, message);
     }
+    assert.deepEqual(told['after the endless template'], expected);
     assert.equal(told.headers.kind, 'TypeError');
     assert.deepEqual([told.aborted.kind, told.aborted.message], ['TypeError', 'enough']);
     assert.equal(told.abort.kind, 'AbortError');

@@ -290,6 +290,29 @@ test('messages are written as the template says', async () => {
   await plain.close();
 });
 
+test('a template that fails says so, within its bounds, and the model stays loaded', async () => {
+  const expected = await model.generate('to sit on', greedy).text();
+  for (const [template, sentence] of [
+    ['{% for m in messages %}', /template failed: ./],
+    ["{{ raise_exception('only one turn') }}", /only one turn/],
+    ['{{ messages.pop().nonsense.deeper }}', /template failed: ./],
+    [`{% for a in range(100000) %}${'{% for b in range(100000) %}'}{% endfor %}{% endfor %}`, /template failed: .*longer than \d+ ms/],
+    ["{% for a in range(1000) %}{{ 'x' * 100000 }}{% endfor %}", /template failed: .*4194304|template failed: .*characters/],
+  ]) {
+    const other = await load(makeModel({ vocabulary: 'bpe', chatTemplate: template, nVocab: 400, nCtx: 256, type: 'Q8_0' }), { threads: 1 });
+    const failing = { name: 'ModelError', code: 'TEMPLATE', message: sentence };
+    const start = performance.now();
+    const chat = other.chat();
+    await assert.rejects(other.render([{ role: 'user', content: 'Hi' }]), failing);
+    await assert.rejects(chat.send('Hi').text(), failing);
+    await assert.rejects(other.generate([{ role: 'user', content: 'Hi' }]).text(), failing);
+    assert.ok(performance.now() - start < 10_000, `${template}: ${performance.now() - start} ms`);
+    assert.deepEqual(chat.messages, []);
+    assert.equal(await other.generate('to sit on', greedy).text(), expected);
+    await other.close();
+  }
+});
+
 test('exactly one BOS, from a template or from us', async () => {
   const bosInTemplate = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}";
   const spm = await load(makeModel({ chatTemplate: bosInTemplate }), { threads: 1 });

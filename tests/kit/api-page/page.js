@@ -86,5 +86,10 @@ await tell('chat', async () => {
 await model.close();
 await tell('closed', () => model.tokenize('a'));
 
+const failing = await load('../model/endless.gguf', { threads: 1 });
+await tell('endless template', () => failing.chat().send('Hi').text());
+await tell('after the endless template', async () => (await failing.generate('to sit on', greedy).result()).tokens);
+await failing.close();
+
 document.querySelector('pre').textContent = JSON.stringify(outcomes);
 document.title = 'done';
