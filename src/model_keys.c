@@ -33,6 +33,7 @@ static const struct {
   const char *name;
   float harmless;
 } refused[] = {
+    {"attention.causal", true}, {"expert_weights_norm", true}, {"expert_gating_func", 1 /* softmax */},
     {"attention.clamp_kqv", 0}, {"attention.max_alibi_bias", 0}, {"attention.temperature_scale", 0},
     {"expert_shared_count", 0}, {"expert_weights_scale", 1}, {"expert_group_count", 0}, {"leading_dense_block_count", 0},
     {"attention.kv_lora_rank", 0}, {"attention.q_lora_rank", 0}, {"attention.shared_kv_layers", 0},
@@ -40,10 +41,6 @@ static const struct {
 };
 
 static int refuse_unknown_maths(const struct model *m, const struct gguf *g) {
-  const struct key causal = key_of(m, "attention.causal");
-  bool is_causal = true;
-  LM_TRY(gguf_bool(g, causal.name, &is_causal));
-  if (!is_causal) LM_FAIL(UNSUPPORTED, "key %s is false: attention to later tokens is not supported", causal.name);
   uint32_t value_length = m->head_dim;
   LM_TRY(optional_u32(m, g, "attention.value_length", &value_length));
   if (value_length != m->head_dim)
@@ -54,7 +51,11 @@ static int refuse_unknown_maths(const struct model *m, const struct gguf *g) {
     if (!found) continue;
     float value = 0;
     if (found->type == GGUF_F32 || found->type == GGUF_F64) LM_TRY(gguf_f32(g, k.name, &value));
-    else {
+    else if (found->type == GGUF_BOOL) {
+      bool yes = false;
+      LM_TRY(gguf_bool(g, k.name, &yes));
+      value = yes;
+    } else {
       uint32_t whole = 0;
       LM_TRY(gguf_u32(g, k.name, &whole));
       value = (float)whole;
@@ -114,6 +115,11 @@ static int read_window(struct model *m, const struct gguf *g) {
   if (!m->arch->local.n) return LM_OK;
   LM_TRY(optional_u32(m, g, "attention.sliding_window", &m->window));
   if (overridden(m, OVERRIDE_ROPE_WINDOW)) m->window = (uint32_t)user;
+  uint32_t pattern = m->arch->local.of;
+  LM_TRY(optional_u32(m, g, "attention.sliding_window_pattern", &pattern));
+  if (pattern != m->arch->local.of)
+    LM_FAIL(UNSUPPORTED, "key %s.attention.sliding_window_pattern is %u; %u is supported", m->arch->name, (uint64_t)pattern,
+            (uint64_t)m->arch->local.of);
   if (!m->window && m->arch->local.required) LM_FAIL(FORMAT, "key %s.attention.sliding_window is missing", m->arch->name);
   return LM_OK;
 }

@@ -126,6 +126,11 @@ int model_scale_rope(struct model *m) {
   return LM_OK;
 }
 
+static int check_theta(const struct model *m, const char *name, float theta) {
+  if (!(theta > 1 && theta < 1e30f)) LM_FAIL(FORMAT, "key %s.%s is %g: it must be a number above 1", m->arch->name, name, (double)theta);
+  return LM_OK;
+}
+
 int model_read_rope(struct model *m, const struct gguf *g, struct arena *a) {
   m->n_ropes = m->arch->rope == ROPE_NONE ? 0 : m->window ? 2 : 1;
   m->rope_dim = m->head_dim;
@@ -138,13 +143,15 @@ int model_read_rope(struct model *m, const struct gguf *g, struct arena *a) {
             (uint64_t)m->rope_dim, (uint64_t)m->head_dim);
   m->rope_theta = 10000;
   LM_TRY(optional_f32(m, g, "rope.freq_base", &m->rope_theta));
-  if (!(m->rope_theta > 1 && m->rope_theta < 1e30f))
-    LM_FAIL(FORMAT, "key %s.rope.freq_base is %g: it must be a number above 1", m->arch->name, (double)m->rope_theta);
+  LM_TRY(check_theta(m, "rope.freq_base", m->rope_theta));
   if (overridden(m, OVERRIDE_ROPE_BASE)) m->rope_theta = (float)m->overrides[OVERRIDE_ROPE_BASE];
   LM_TRY(read_scaling(m, g, &m->scaling));
   LM_TRY(override_scaling(m, &m->scaling));
   LM_TRY(take_freqs(m, a, &m->scaling, m->rope_theta, &m->ropes[0]));
   if (m->n_ropes == 1) return LM_OK;
   const struct rope_scaling none = {.kind = SCALE_NONE, .magnitude = 1};
-  return take_freqs(m, a, &none, m->arch->local_theta != 0 ? m->arch->local_theta : m->rope_theta, &m->ropes[1]);
+  float local_theta = m->arch->local_theta != 0 ? m->arch->local_theta : m->rope_theta;
+  LM_TRY(optional_f32(m, g, "rope.freq_base_swa", &local_theta));
+  LM_TRY(check_theta(m, "rope.freq_base_swa", local_theta));
+  return take_freqs(m, a, &none, local_theta, &m->ropes[1]);
 }

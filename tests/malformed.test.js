@@ -4,9 +4,11 @@
  * great memory.
  */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { createTokenizer } from '../web/tokenizer.js';
-import { BUILDS, loader, using } from './kit/engines.js';
+import { BUILDS, allLogits, loader, using } from './kit/engines.js';
+import { ARCHS } from './kit/fixture-models.js';
 import { absent, fixture, fixtureJson } from './kit/fixtures.js';
 import { makeGguf, makeModel, randomNumbers } from './kit/make-model.js';
 import { readGguf } from './kit/read-gguf.js';
@@ -195,6 +197,50 @@ test('tensors: a missing, misshapen or unknown one is named, with both shapes', 
     /tensor\.of\.another\.model/,
     'UNSUPPORTED',
   );
+});
+
+test('keys that change the maths in a way that is not there are refused by name', async () => {
+  const [, table] = readFileSync(new URL('../src/model_keys.c', import.meta.url), 'utf8').match(/refused\[\] = \{(.*?)\};/s);
+  const rows = [...table.matchAll(/\{"([\w.]+)", (\w+)/g)].map(([, key, harmless]) => [key, harmless === 'true' ? true : Number(harmless)]);
+  assert.ok(rows.length > 10);
+  const withKey = (key, type, value) => makeModel({ ...NANO, meta: { [`llama.${key}`]: [type, value] } });
+  for (const [key, harmless] of rows) {
+    const name = new RegExp(`llama\\.${key.replaceAll('.', '\\.')}`);
+    const types = harmless === true ? ['bool'] : ['u32', 'f32'];
+    for (const type of types) {
+      assert.equal(await refusal(withKey(key, type, harmless)), null, `${key} ${type}`);
+      const changing = harmless === true ? [false] : [harmless + 1, harmless + 2];
+      for (const value of changing) await assertRefused(withKey(key, type, value), name, 'UNSUPPORTED');
+    }
+  }
+});
+
+test('tensors of every architecture: each is bound, or harmless, or refused by name', async () => {
+  const [, list] = readFileSync(new URL('../src/model_tensors.c', import.meta.url), 'utf8').match(/harmless\[\] = \{(.*?)\};/s);
+  const harmless = [...list.matchAll(/"([\w.]+)"/g)].map(([, name]) => [`blk.0.${name}`, [8], 0]);
+  assert.ok(harmless.length > 0);
+  for (const arch of ARCHS) {
+    const withTensors = (...extraTensors) =>
+      makeModel({ ...NANO, arch, meta: { [`${arch}.attention.sliding_window`]: ['u32', 8] }, extraTensors });
+    assert.equal(await refusal(withTensors(...harmless)), null, arch);
+    for (const name of ['blk.0.attn_sinks.weight', 'blk.1.attn_norm.weight', 'blk.0.ffn_gate_shexp.weight', 'rope_freqs.bias']) {
+      await assertRefused(withTensors([name, [32], 0]), new RegExp(`${name.replaceAll('.', '\\.')}.*${arch}`), 'UNSUPPORTED');
+    }
+  }
+});
+
+test('windows: another pattern is refused, a base of their own is used', async () => {
+  const gemma3 = (meta) => makeModel({ ...NANO, nLayers: 7, arch: 'gemma3', meta: { 'gemma3.attention.sliding_window': ['u32', 8], ...meta } });
+  const pattern = (n) => gemma3({ 'gemma3.attention.sliding_window_pattern': ['u32', n] });
+  assert.equal(await refusal(pattern(6)), null);
+  await assertRefused(pattern(5), /sliding_window_pattern.*5.*6/, 'UNSUPPORTED');
+  await assertRefused(gemma3({ 'gemma3.attention.sliding_window': null }), /gemma3\.attention\.sliding_window/);
+  const base = (theta) => gemma3({ 'gemma3.rope.freq_base_swa': ['f32', theta] });
+  const logits = (file) => using([build, file, {}], (engine) => allLogits(engine, [1, 2, 3, 4, 5]).at(-1));
+  const [plain, same, other] = [await logits(gemma3({})), await logits(base(10000)), await logits(base(500))];
+  assert.deepEqual(same, plain);
+  assert.notDeepEqual(other, plain);
+  await assertRefused(base(0), /rope\.freq_base_swa.*0/);
 });
 
 /* ---- many ---- */
