@@ -11,8 +11,9 @@ import { after, before, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import * as api from '../web/index.js';
-import { SMOLLM2, absent } from './kit/fixtures.js';
+import { SMOLLM2, absent, fixture, fixtureJson } from './kit/fixtures.js';
 import { makeModel, randomNumbers } from './kit/make-model.js';
+import { vocabulary } from './kit/make-vocabulary.js';
 import { startFaultServer } from './kit/server.js';
 
 const { load, support, ModelError } = api;
@@ -103,6 +104,24 @@ test('a model loads from every kind of source, the same each time', async () => 
   assert.deepEqual(bytes, FILE, 'bytes are copied, never taken');
 });
 
+test('fixtures: broken vocabularies and templates, as an application meets them', { skip: absent() }, async () => {
+  const cases = fixtureJson('malformed/CASES.json').filter(({ file }) => file.startsWith('vo-'));
+  assert.ok(cases.length >= 20);
+  for (const { file, expect, why } of cases) {
+    const loaded = await load(fixture(`malformed/${file}`), { threads: 1 }).catch((error) => error);
+    if (loaded instanceof Error) {
+      assert.ok(['FORMAT', 'UNSUPPORTED'].includes(loaded.code), `${file}: ${loaded.stack}`);
+      assert.notEqual(expect, 'accept', `${file} (${why}): ${loaded.message}`);
+      if (file === 'vo-fewer.gguf') assert.match(loaded.message, /tokenizer\.ggml\.tokens has \d+ .*\d+ rows/);
+      continue;
+    }
+    assert.notEqual(expect, 'reject', `${file} (${why})`);
+    await loaded.chat().send('Hi', greedy).text().catch(({ code }) => assert.equal(code, 'TEMPLATE', file));
+    assert.ok((await loaded.generate('a', greedy).result()).usage.promptTokens > 0, file);
+    await loaded.close();
+  }
+});
+
 test('progress: first nothing, last everything, in between in order', async () => {
   for (const source of [path, `${server.url}/ok`, `${server.url}/chunked`, `${server.url}/gzip`, FILE]) {
     const calls = [];
@@ -185,6 +204,9 @@ test('whatever goes wrong while loading has a code and a sentence, and the next 
     [makeModel({ arch: 'unheard-of' }), 'UNSUPPORTED', /unheard-of/],
     [makeModel({ vocabulary: 'bpe', meta: { 'tokenizer.ggml.pre': ['string', 'unheard-of'] } }), 'UNSUPPORTED', /unheard-of/],
     [makeModel({ vocabulary: null }), 'UNSUPPORTED', /tokenizer/],
+    [makeModel({ nVocab: 400, meta: vocabulary('bpe', 399) }), 'FORMAT', /\b399\b.*\b400\b/],
+    [makeModel({ nVocab: 400, meta: vocabulary('bpe', 401) }), 'FORMAT', /\b401\b.*\b400\b/],
+    [makeModel({ nVocab: 400, meta: { ...vocabulary('spm', 400), 'tokenizer.ggml.scores': ['array', ['f32', [1, 2]]] } }), 'FORMAT', /scores.*\b2\b.*\b400\b/],
   ];
   for (const [source, code, sentence] of table) {
     await assert.rejects(load(source, { threads: 1 }), (error) => {
