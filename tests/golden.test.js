@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { argmax, certainSteps, divergence, logSumExp, maxDifference } from './kit/compare.js';
 import { BUILDS, allLogits, feed, tellMissing, using } from './kit/engines.js';
+import { GEMMA3 } from './kit/gemma3.js';
 import { ARCHS, COVERED, MODELS, TYPE_NAMES, isQuantised } from './kit/fixture-models.js';
 import { SMOLLM2, absent, fixture, fixtureJson, floats, sha256 } from './kit/fixtures.js';
 import { SHAPE, TYPES, makeModel, randomNumbers } from './kit/make-model.js';
@@ -174,7 +175,7 @@ test('fixtures: what is not covered is refused by name', { skip: absent() }, asy
   }
 });
 
-/* The real model: logits of 128 tokens at some positions, and their log of the sum of exponentials. */
+/* Real models: logits of 128 tokens at some positions, and their log of the sum of exponentials. */
 
 /** Divergence where of the reference only some logits are known: the others count as one token. */
 function partialDivergence(logits, log, own) {
@@ -217,25 +218,27 @@ function runReal(engine, cases) {
   };
 }
 
-test('the real model: logits and greedy answers', { skip: absent(SMOLLM2.path) || absent() }, async (t) => {
-  const golden = fixtureJson('golden/real/smollm2.json');
-  const file = readFileSync(SMOLLM2.path);
-  assert.equal(sha256(file), golden.sha256);
-  const peer = golden.cases.flatMap((c) => c.positions.map((p) => p.f32kv.kl));
-  const build = BUILDS.findLast((b) => b.name.endsWith('-mt'));
-  for (const precision of ['high', 'fast']) {
-    await t.test(`${build.name}, ${precision}`, (t) =>
-      using([build, file, { kvType: 'f32', precision, threads: 2, contextLength: 256 }], (engine) => {
-        const { difference, kl, certain } = runReal(engine, golden.cases);
-        t.diagnostic(
-          `logits within ${difference.toFixed(3)}, KL ${kl.toExponential(1)}, ${certain} certain greedy ids`,
-        );
-        if (precision === 'fast') return assert.ok(kl <= 1.25 * Math.max(...peer), `KL ${kl}`);
-        assert.ok(difference < 0.1, `logits within ${difference}`);
-      }),
-    );
-  }
-});
+for (const [name, { path }] of Object.entries({ smollm2: SMOLLM2, gemma3: GEMMA3 })) {
+  test(`${name}: logits and greedy answers`, { skip: absent(path) || absent() }, async (t) => {
+    const golden = fixtureJson(`golden/real/${name}.json`);
+    const file = readFileSync(path);
+    assert.equal(sha256(file), golden.sha256);
+    const peer = golden.cases.flatMap((c) => c.positions.map((p) => p.f32kv.kl));
+    const build = BUILDS.findLast((b) => b.name.endsWith('-mt'));
+    for (const precision of ['high', 'fast']) {
+      await t.test(`${build.name}, ${precision}`, (t) =>
+        using([build, file, { kvType: 'f32', precision, threads: 2, contextLength: 256 }], (engine) => {
+          const { difference, kl, certain } = runReal(engine, golden.cases);
+          t.diagnostic(
+            `logits within ${difference.toFixed(3)}, KL ${kl.toExponential(1)}, ${certain} certain greedy ids`,
+          );
+          if (precision === 'fast') return assert.ok(kl <= 1.25 * Math.max(...peer), `KL ${kl}`);
+          assert.ok(difference < 0.1, `logits within ${difference}`);
+        }),
+      );
+    }
+  });
+}
 
 /* Generated models. */
 

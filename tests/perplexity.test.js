@@ -5,13 +5,14 @@ import { createEngine } from '../web/engine.js';
 import { createTokenizer } from '../web/tokenizer.js';
 import { bad, file, good } from './kit/command-line.js';
 import { logSumExp } from './kit/compare.js';
+import { GEMMA3 } from './kit/gemma3.js';
 import { SMOLLM2, absent, fixtureJson } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
 
 /** How far the mean may be from the reference. */
 const WITHIN = { high: 0.0005, fast: 0.005 };
 
-for (const { path, golden } of [{ ...SMOLLM2, golden: 'smollm2' }]) {
+for (const [golden, { path }] of Object.entries({ smollm2: SMOLLM2, gemma3: GEMMA3 })) {
   test(`${golden}: the recorded text, in both precisions`, { skip: absent(path) || absent() }, async (t) => {
     const { text, tokens, meanNll } = fixtureJson(`golden/real/${golden}.json`).text;
     const named = file(`${golden}.txt`, text);
