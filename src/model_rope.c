@@ -118,10 +118,9 @@ static int take_freqs(struct model *m, struct arena *a, const struct rope_scalin
 int model_scale_rope(struct model *m) {
   for (uint32_t i = 0; m->rope_factors && i < m->rope_dim / 2; i++) {
     const double factor = (double)m->rope_factors[i];
-    if (!(factor > 1e-3 && factor < 1e9))
-      LM_FAIL(FORMAT, "factor %u of tensor %s is %g, not between 0.001 and 1e9", (uint64_t)i, m->rope_factors_name, factor);
     m->ropes[0].freqs[i] /= factor;
-    LM_TRY(check_frequency(m->ropes[0].freqs[i], i));
+    if (!(factor > 0) || check_frequency(m->ropes[0].freqs[i], i))
+      LM_FAIL(FORMAT, "factor %u of tensor %s is %g: no frequency that can be turned by", (uint64_t)i, m->rope_factors_name, factor);
   }
   return LM_OK;
 }
