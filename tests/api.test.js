@@ -52,8 +52,8 @@ function run(code, { timeout = 20_000 } = {}) {
 
 /* ---- the package ---- */
 
-test('four exports, and importing them does nothing', async () => {
-  assert.deepEqual(Object.keys(api).sort(), ['ModelError', 'estimate', 'load', 'support']);
+test('six exports, and importing them does nothing', async () => {
+  assert.deepEqual(Object.keys(api).sort(), ['ModelError', 'estimate', 'load', 'models', 'persist', 'support']);
   const code = `
     const before = Object.keys(globalThis).join();
     process.getActiveResourcesInfo().length;
@@ -160,7 +160,8 @@ test('wrong options are said by name, none is passed over', async () => {
     [{ contextLenght: 5 }, TypeError, /contextLenght.*did you mean 'contextLength'/],
     [{ context_length: 5 }, TypeError, /did you mean 'contextLength'/],
     [{ onprogress() {} }, TypeError, /did you mean 'onProgress'/],
-    [{ cache: true }, TypeError, /cache/],
+    [{ cache: 'a/b' }, RangeError, /cache/],
+    [{ cache: 5 }, TypeError, /cache/],
     [{ contextLength: 0 }, RangeError, /contextLength/],
     [{ contextLength: 1.5 }, RangeError, /contextLength/],
     [{ contextLength: '5' }, TypeError, /contextLength/],

@@ -134,7 +134,7 @@ test('what is too large is told with the numbers', async () => {
   const large = makeModel({ nLayers: 80, dModel: 8192, nHeads: 64, nKvHeads: 8, dFf: 28672, type: 'Q8_0', headerOnly: true });
   const all = await estimate(large, { contextLength: 4096 });
   assert.deepEqual([all.runs, all.fits], [false, false]);
-  assert.match(all.reason, new RegExp(`${all.bytes.total} bytes.*weights ${all.bytes.weights}.*addresses 4294901760`));
+  assert.match(all.reason, new RegExp(`${all.bytes.total} bytes.*weights ${all.bytes.weights}.*addresses \\d+`));
   const limited = await estimate(makeModel({ headerOnly: true }), { memoryLimit: 1_000_000 });
   assert.deepEqual([limited.runs, limited.fits, limited.sessions], [true, false, 0]);
   assert.match(limited.reason, new RegExp(`${limited.bytes.total} bytes.*limit is 1000000`));

@@ -99,7 +99,7 @@ test('the page bundle exports what the sources do, and finds its files beside it
   const [source, bundle] = await Promise.all(
     ['web', 'dist'].map((folder) => import(`../${folder}/index.js`)),
   );
-  assert.deepEqual(Object.keys(bundle).sort(), ['ModelError', 'estimate', 'load', 'support']);
+  assert.deepEqual(Object.keys(bundle).sort(), ['ModelError', 'estimate', 'load', 'models', 'persist', 'support']);
   assert.deepEqual(Object.keys(source).sort(), Object.keys(bundle).sort());
   for (const entry of ['index', 'engine']) {
     const files = [...read(`dist/${entry}.js`).matchAll(/new URL\("([^"]+)",\s*import\.meta\.url\)/g)].map(

@@ -13,7 +13,8 @@ import { Worker } from 'node:worker_threads';
 import { createEngine, readHeader } from '../web/engine.js';
 import { ModelError } from '../web/errors.js';
 import { load } from '../web/index.js';
-import { CHUNK_BYTES, describe, openOrigin, progress, withSource } from '../web/source.js';
+import { CHUNK_BYTES, describe } from '../web/describe.js';
+import { openOrigin, progress, withSource } from '../web/source.js';
 import { makeModel } from './kit/make-model.js';
 import { startFaultServer } from './kit/server.js';
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { createEngine, readHeader } from '../web/engine.js';
 import { ModelError, estimate, load } from '../web/index.js';
-import { describe, filesOf } from '../web/source.js';
+import { describe, filesOf } from '../web/describe.js';
 import { good } from './kit/command-line.js';
 import { FIXTURES, absent, fixture } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';

@@ -28,13 +28,13 @@ const COMMANDS = {
   run: {
     code: async () => (await import('./cli/generate.js')).run,
     model: 'MODEL',
-    options: ['prompt', ...SAMPLING, 'sha256', ...COMMON],
+    options: ['prompt', ...SAMPLING, 'sha256', 'cache', ...COMMON],
     about: 'continue a text',
   },
   chat: {
     code: async () => (await import('./cli/generate.js')).chat,
     model: 'MODEL',
-    options: ['system', 'message', ...SAMPLING, 'sha256', ...COMMON],
+    options: ['system', 'message', ...SAMPLING, 'sha256', 'cache', ...COMMON],
     about: "a conversation, through the model's template",
   },
   info: {
@@ -58,19 +58,19 @@ const COMMANDS = {
   logits: {
     code: async () => (await import('./cli/measure.js')).logits,
     model: 'MODEL',
-    options: ['cases', 'greedy', 'sha256', ...COMMON],
+    options: ['cases', 'greedy', 'sha256', 'cache', ...COMMON],
     about: 'logits at positions of token lists',
   },
   perplexity: {
     code: async () => (await import('./cli/perplexity.js')).perplexity,
     model: 'MODEL',
-    options: ['text', 'sha256', ...COMMON],
+    options: ['text', 'sha256', 'cache', ...COMMON],
     about: 'how well a model foretells a text',
   },
   bench: {
     code: async () => (await import('./cli/measure.js')).bench,
     model: 'MODEL',
-    options: ['prompt', 'predict', 'depth', 'repeat', 'sha256', ...COMMON],
+    options: ['prompt', 'predict', 'depth', 'repeat', 'sha256', 'cache', ...COMMON],
     about: 'speed and memory',
   },
 };

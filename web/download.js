@@ -38,9 +38,12 @@ class Fault extends ModelError {
  * @property {AbortSignal} signal
  * @property {number} [stallMs]
  * @property {number} [retryMs]
+ * @property {Resume} [resume] the bytes before are there already
  * @property {number} [pieceBytes] asks for so many at a time, where the server can, and no further than the
  *   reader goes
  */
+
+/** @typedef {{ from: number, etag?: string }} Resume */
 
 /**
  * @param {{name: string, headers: [string, string][]}} origin
@@ -50,8 +53,8 @@ class Fault extends ModelError {
 export async function download(origin, options) {
   const transfer = new Transfer(origin, options);
   const first = await transfer.connect();
-  const { total, exact } = transfer;
-  return { name: origin.name, total, exact, chunks: transfer.chunks(first) };
+  const { total, exact, etag } = transfer;
+  return { name: origin.name, total, exact, etag, chunks: transfer.chunks(first) };
 }
 
 /** @typedef {{ response: Response, watch: Watch }} Answer */
@@ -63,17 +66,18 @@ class Transfer {
   #stallMs;
   #retryMs;
   #pieceBytes;
-  #loaded = 0;
+  #from;
+  #loaded;
   /** Bytes of the current answer that are there already. */
   #skip = 0;
   /** Where the current answer ends, if it says so. @type {number | undefined} */
   #until;
-  /** The file's strong ETag. @type {string | undefined} */
-  #etag;
   /** A page asks other origins beforehand whether If-Range may be sent, and many say no. */
-  #conditional = true;
+  #conditional;
   #faults = 0;
-  #lastFaultAt = 0;
+  #lastFaultAt;
+  /** The file's strong one. @type {string | undefined} */
+  etag;
   /** @type {number | undefined} */
   total;
   exact = false;
@@ -82,13 +86,16 @@ class Transfer {
    * @param {{name: string, headers: [string, string][]}} origin
    * @param {DownloadOptions} options
    */
-  constructor({ name, headers }, { signal, stallMs = STALL_MS, retryMs = RETRY_MS, pieceBytes }) {
+  constructor({ name, headers }, { signal, stallMs = STALL_MS, retryMs = RETRY_MS, pieceBytes, resume }) {
     this.#url = name;
     this.#headers = headers;
     this.#signal = signal;
     this.#stallMs = stallMs;
     this.#retryMs = retryMs;
     this.#pieceBytes = pieceBytes;
+    this.#from = this.#loaded = this.#lastFaultAt = resume?.from ?? 0;
+    this.etag = resume?.etag;
+    this.#conditional = !globalThis.location || new URL(name).origin === location.origin;
   }
 
   get #progress() {
@@ -118,7 +125,7 @@ class Transfer {
       } catch (error) {
         await this.#pause(error);
         const { message } = /** @type {Error} */ (error);
-        if (this.#loaded > 0 && !this.#etag) {
+        if (this.#loaded > 0 && !this.etag) {
           throw new Restart('NETWORK', `${message}, and the server has no ETag to go on by`, { cause: error });
         }
       }
@@ -134,7 +141,7 @@ class Transfer {
     if (!(error instanceof Fault) || !/^https?:/.test(this.#url)) throw error;
     if (this.#loaded - this.#lastFaultAt >= PROGRESS_BYTES) this.#faults = 0;
     this.#lastFaultAt = this.#loaded;
-    const most = this.#loaded > 0 ? MOST_FAULTS.after : MOST_FAULTS.before;
+    const most = this.#loaded > this.#from ? MOST_FAULTS.after : MOST_FAULTS.before;
     if (this.#faults === most) {
       throw new ModelError('NETWORK', `${error.message} (tried ${most + 1} times)`, { cause: error.cause ?? error });
     }
@@ -161,7 +168,7 @@ class Transfer {
     const headers = new Headers(this.#headers);
     if (this.#pieceBytes) headers.set('range', `bytes=${this.#loaded}-${this.#loaded + this.#pieceBytes - 1}`);
     else if (this.#loaded > 0) headers.set('range', `bytes=${this.#loaded}-`);
-    if (this.#loaded > 0 && this.#etag && this.#conditional) headers.set('if-range', this.#etag);
+    if (this.#loaded > 0 && this.etag && this.#conditional) headers.set('if-range', this.etag);
     return headers;
   }
 
@@ -183,13 +190,15 @@ class Transfer {
       if (!ranged) this.#pieceBytes = undefined;
       this.total = total;
       this.exact = exact;
-      this.#etag = (response.headers.get('content-encoding') ?? 'identity') === 'identity' ? etag : undefined;
+      this.etag = (response.headers.get('content-encoding') ?? 'identity') === 'identity' ? etag : undefined;
       this.#conditional = response.type !== 'cors';
       return;
     }
-    const confirmed = etag === undefined ? ranged && this.#conditional : etag === this.#etag;
+    const confirmed = etag === undefined ? ranged && this.#conditional : etag === this.etag;
     const fits = !ranged || range?.start === this.#loaded;
-    if ((this.#etag && !confirmed) || !fits || (exact && this.total !== total)) {
+    this.total ??= total; // of a file that another load has begun
+    this.exact ||= exact;
+    if ((this.etag && !confirmed) || !fits || (exact && this.total !== total)) {
       throw this.#changed();
     }
   }

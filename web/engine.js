@@ -16,7 +16,8 @@
  *   const engine = loader.finish();
  */
 import * as loading from './loader.js';
-import { describe, filesOf, withSource } from './source.js';
+import { describe, filesOf } from './describe.js';
+import { withSource } from './source.js';
 
 export { runnable, support } from './features.js';
 
@@ -53,7 +54,7 @@ export function createLoader(options = {}) {
 
 /**
  * What says how to read, beside what is read; signal ends it, the others as for load().
- * @typedef {import('./source.js').Access & { signal?: AbortSignal, sha256?: string }} ReadOptions
+ * @typedef {import('./describe.js').Access & { signal?: AbortSignal, sha256?: string, cache?: boolean | string }} ReadOptions
  */
 
 /**
@@ -88,8 +89,8 @@ async function reading(source, { signal = new AbortController().signal, headers,
  * @param {EngineOptions & Omit<ReadOptions, 'sha256'>} [options]
  * @returns {Promise<Loader>} in state 'ready'
  */
-export async function readHeader(source, { signal, headers, token, hub, ...options } = {}) {
-  return reading(source, { signal, headers, token, hub, header: true }, async ({ chunks }) =>
+export async function readHeader(source, { signal, headers, token, hub, cache, ...options } = {}) {
+  return reading(source, { signal, headers, token, hub, cache, header: true }, async ({ chunks }) =>
     loading.feedHeader(await createLoader({ threads: 1, ...options }), chunks),
   );
 }
@@ -100,8 +101,8 @@ export async function readHeader(source, { signal, headers, token, hub, ...optio
  * @param {EngineOptions & ReadOptions} [options]
  * @returns {Promise<Engine>}
  */
-export async function createEngine(source, { signal, sha256, headers, token, hub, ...options } = {}) {
-  return reading(source, { signal, sha256, headers, token, hub }, async ({ chunks, total, exact, toEnd }) => {
+export async function createEngine(source, { signal, sha256, headers, token, hub, cache, ...options } = {}) {
+  return reading(source, { signal, sha256, headers, token, hub, cache }, async ({ chunks, total, exact, toEnd }) => {
     const loader = await createLoader(options);
     try {
       if (exact) loader.fileBytes ??= total;

@@ -41,11 +41,11 @@ function valuesPerToken(loader) {
  * @param {Loader} loader
  * @param {string} kvType
  */
-function obstacle(loader, kvType) {
+async function obstacle(loader, kvType) {
   if (loader.info.nTensors === 0) return 'the file has no tensors, only a vocabulary';
   if (!loader.kvTypes.includes(kvType)) return `kvType is '${kvType}': ${loader.kvTypes.join(', ')} run here`;
   try {
-    loader.bind();
+    await loader.plan();
     return undefined;
   } catch (error) {
     if (!(error instanceof ModelError)) throw error;
@@ -76,10 +76,11 @@ function bytesOf(loader, context, kvPerToken) {
 /**
  * Why this device does not give the memory; undefined if it does.
  * @param {number} total
+ * @param {boolean} wide
  */
-function refused(total) {
+function refused(total, wide) {
   try {
-    createMemory({ bytes: total, maximum: total, shared: false });
+    createMemory({ bytes: total, maximum: total, shared: false, wide });
     return undefined;
   } catch (error) {
     if (error instanceof ModelError) return error.message;
@@ -90,13 +91,13 @@ function refused(total) {
 /**
  * @param {Loader} loader whose header is whole
  * @param {{ contextLength?: number, kvType?: string, memoryLimit?: number }} options
- * @returns {import('./index.js').Estimate}
+ * @returns {Promise<import('./index.js').Estimate>}
  */
-export function estimate(loader, { contextLength, kvType = 'f16', memoryLimit = ADDRESSABLE }) {
+export async function estimate(loader, { contextLength, kvType = 'f16', memoryLimit = loader.addressable }) {
   if (!Object.hasOwn(KV_TYPES, kvType)) {
     throw new RangeError(`kvType is '${kvType}', must be one of ${Object.keys(KV_TYPES).join(', ')}`);
   }
-  const unknown = obstacle(loader, kvType);
+  const unknown = await obstacle(loader, kvType);
   const { info } = loader;
   const text = (/** @type {string} */ key) => loader.meta(key)?.toString();
   const trained = Number(loader.meta(`${info.architecture}.context_length`) ?? 0);
@@ -105,10 +106,12 @@ export function estimate(loader, { contextLength, kvType = 'f16', memoryLimit = 
   const perToken = (/** @type {string} */ type) => (values / KV_TYPES[type][0]) * KV_TYPES[type][1];
   const bytes = bytesOf(loader, context, perToken(kvType));
   const needs = `it needs ${bytes.total} bytes of memory (weights ${bytes.weights}, cache ${bytes.kv})`;
-  const tooLarge = bytes.total > ADDRESSABLE ? `${needs}, and 32-bit WebAssembly addresses ${ADDRESSABLE}` : undefined;
+  const wide = info.variant.includes('-m64');
+  const most = wide ? loader.addressable : ADDRESSABLE;
+  const tooLarge = bytes.total > most ? `${needs}, and ${wide ? 64 : 32}-bit WebAssembly addresses ${most}` : undefined;
   const runs = !unknown && !tooLarge;
   const above = bytes.total > memoryLimit ? `${needs}, and the limit is ${memoryLimit}` : undefined;
-  const reason = unknown ?? tooLarge ?? above ?? refused(bytes.total);
+  const reason = unknown ?? tooLarge ?? above ?? refused(bytes.total, wide);
   return {
     name: text('general.name'),
     architecture: info.architecture,

@@ -46,7 +46,7 @@ export function estimate(
 export interface EstimateOptions extends Omit<LoadOptions, 'kvType' | 'onProgress' | 'sha256'> {
   /** One that this build does not run is counted all the same. */
   kvType?: KvType;
-  /** Bytes that may be used. Default: what 32-bit WebAssembly addresses, 4 GiB less one page. */
+  /** Bytes that may be used. Default: what WebAssembly addresses here: 4 GiB less a page, or 16 with 64-bit memory. */
   memoryLimit?: number;
 }
 
@@ -117,6 +117,13 @@ export interface LoadOptions {
   token?: string;
   /** Where `hf:` leads to. Default: https://huggingface.co. */
   hub?: string;
+  /**
+   * Keep a copy of a model from a URL, and use it instead of the network from then on: in the browser's file storage
+   * (OPFS), in Node in the user's cache folder. A name makes a cache of its own. Copies stay until they are deleted
+   * or, where storage runs out, make room for others, the longest unused first. Where none can be kept the model
+   * loads all the same: see `info.cached` and `info.warnings`. Default: false.
+   */
+  cache?: boolean | string;
   /** Of the whole file, in hexadecimal: compared while it loads, and no model is returned that has another. */
   sha256?: string;
   signal?: AbortSignal;
@@ -196,6 +203,8 @@ export interface ModelInfo {
   };
   /** Sentences about what may disappoint: a context beyond the trained length. */
   readonly warnings: readonly string[];
+  /** Whether a copy is kept, so that the next load needs no network. */
+  readonly cached: boolean;
   /** The kind of tokenizer. */
   readonly tokenizer: string;
   /** Whether the file has a chat template, which messages need. */
@@ -296,12 +305,28 @@ export interface Chat {
 /** What runs here, and why not more. */
 export function support(): { simd: boolean; relaxed: boolean; threads: boolean; memory64: boolean; reasons: string[] };
 
+/** The models that are kept, the last used first; a name as for `cache`. ModelError STORAGE where there is no storage. */
+export function models(options?: { cache?: boolean | string }): Promise<StoredModel[]>;
+
+export interface StoredModel {
+  readonly url: string;
+  /** As stored, also of one that is not complete yet. */
+  readonly bytes: number;
+  readonly complete: boolean;
+  readonly used: Date;
+  /** False if it is being written elsewhere. */
+  delete(): Promise<boolean>;
+}
+
+/** Asks the browser not to clear the page's storage by itself; whether it agrees. */
+export function persist(): Promise<boolean>;
+
 /** What went wrong, as a code for programs and a sentence for people. */
 export class ModelError extends Error {
   constructor(code: string, message: string, options?: ErrorOptions);
   /**
    * FORMAT the file is broken; UNSUPPORTED it asks for what this build does not do; TEMPLATE it has no chat
-   * template, or that failed; NETWORK, FILE its bytes could not be had; HASH it is not the file whose sha256 was given; MEMORY; CONTEXT the prompt is too long;
+   * template, or that failed; NETWORK, FILE its bytes could not be had; HASH it is not the file whose sha256 was given; STORAGE; MEMORY; CONTEXT the prompt is too long;
    * LOGITS nothing can be drawn; WORKER, THREADS a worker did not start; MISMATCH files of different versions;
    * CRASHED the engine has failed: load the model again; CLOSED the model or chat was closed; ARGUMENT,
    * STATE, TOKEN, SEQ a wrong call of the engine.

@@ -2,12 +2,14 @@
  * index.js: the public API. It runs no model: that is done in a worker (worker.js), which it starts, asks
  * and ends. Importing it does nothing, with or without a window.
  */
+import { deleteModel, listModels } from './cache.js';
+import { describe, filesOf } from './describe.js';
 import { ModelError } from './errors.js';
 import { Model } from './model.js';
 import { fileUrl, onNode, startNodeWorker } from './node.js';
-import { ESTIMATE, LOAD, check } from './options.js';
+import { ESTIMATE, LOAD, MODELS, check } from './options.js';
 import { Rpc, workerPort } from './rpc.js';
-import { describe, filesOf } from './source.js';
+import { openStore } from './storage.js';
 
 export { ModelError };
 export { support } from './features.js';
@@ -64,11 +66,11 @@ function startWorker(assets) {
  * @template T
  * @param {unknown} source
  * @param {Record<string, any>} options checked
- * @param {(rpc: Rpc, args: { origin: import('./source.js').Origin, files: object }) => Promise<T>} use
+ * @param {(rpc: Rpc, args: { origin: import('./describe.js').Origin, files: object }) => Promise<T>} use
  * @param {boolean} keep
  * @returns {Promise<T>}
  */
-async function withWorker(source, { signal, assets = {}, ...access }, use, keep) {
+async function withWorker(source, { signal, cache, assets = {}, ...access }, use, keep) {
   const { origin, reader } = describe(await filesOf(source), access);
   signal?.throwIfAborted();
   let started = false;
@@ -90,6 +92,7 @@ async function withWorker(source, { signal, assets = {}, ...access }, use, keep)
   } catch (error) {
     throw rpc || error instanceof ModelError ? error : explain(/** @type {Error} */ (error));
   } finally {
+    if (!kept && cache) await rpc?.call('settle', null).catch(() => {}); // it has failed otherwise, which the caller knows
     if (!kept) await rpc?.fail(new ModelError('CLOSED', 'the model was not loaded'));
     reader.cancel(new ModelError('CLOSED', 'nothing more is needed'));
   }
@@ -97,19 +100,35 @@ async function withWorker(source, { signal, assets = {}, ...access }, use, keep)
 
 /** @type {typeof import('./index.js').load} */
 export async function load(source, options) {
-  const { signal, onProgress, sha256, headers, token, hub, assets, ...engine } = check(options, LOAD);
+  const { signal, onProgress, sha256, cache, headers, token, hub, assets, ...engine } = check(options, LOAD);
   return withWorker(
     source,
-    { signal, headers, token, hub, assets },
-    async (rpc, args) => new Model(rpc, await rpc.call('load', { ...args, sha256, options: engine }, { signal, onItem: onProgress })),
+    { signal, cache, headers, token, hub, assets },
+    async (rpc, args) => new Model(rpc, await rpc.call('load', { ...args, sha256, cache, options: engine }, { signal, onItem: onProgress })),
     true,
   );
 }
 
 /** @type {typeof import('./index.js').estimate} */
 export async function estimate(source, options) {
-  const { signal, memoryLimit, headers, token, hub, assets, ...engine } = check(options, ESTIMATE);
+  const { signal, memoryLimit, cache, headers, token, hub, assets, ...engine } = check(options, ESTIMATE);
   const ask = (/** @type {Rpc} */ rpc, /** @type {object} */ args) =>
-    rpc.call('estimate', { ...args, memoryLimit, options: engine }, { signal });
+    rpc.call('estimate', { ...args, memoryLimit, cache, options: engine }, { signal });
   return withWorker(source, { signal, headers, token, hub, assets }, ask, false);
 }
+
+/** @type {typeof import('./index.js').models} */
+export async function models(options) {
+  const { cache = true } = check(options, MODELS);
+  const store = await openStore(cache || true);
+  return (await listModels(store)).reverse().map(({ key, url, bytes, used, complete }) => ({
+    url,
+    bytes,
+    complete,
+    used: new Date(used),
+    delete: () => deleteModel(store, key),
+  }));
+}
+
+/** @type {typeof import('./index.js').persist} */
+export const persist = async () => onNode() || ((await globalThis.navigator?.storage?.persist?.()) ?? false);

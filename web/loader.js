@@ -208,6 +208,12 @@ export class Loader {
     return createMemory({ bytes, maximum, shared, wide: this.#wide });
   }
 
+  /** Bytes that a memory can have at most, for this model and the variants that may be taken. */
+  get addressable() {
+    const wide = this.#wide || (this.#options.variant === undefined && wideVariant(this.#variant) !== undefined);
+    return wide ? ADDRESSABLE_WIDE : ADDRESSABLE;
+  }
+
   get #wide() {
     return this.#variant.includes('-m64');
   }

@@ -114,3 +114,101 @@ export async function openFile(path, chunkBytes) {
     throw fail(cause);
   }
 }
+
+/** Where a user's programs keep what can be had again. */
+function cacheFolder() {
+  const { env, platform } = process;
+  const home = builtin('os').homedir();
+  const { join } = builtin('path');
+  if (env.XDG_CACHE_HOME) return env.XDG_CACHE_HOME;
+  if (platform === 'win32') return env.LOCALAPPDATA ?? join(home, 'AppData', 'Local');
+  return join(home, platform === 'darwin' ? 'Library/Caches' : '.cache');
+}
+
+/**
+ * A Store of cache.js in the user's cache folder.
+ * @param {string} name
+ * @returns {Promise<import('./cache.js').Store>}
+ */
+export async function nodeStore(name) {
+  const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  const path = /** @type {typeof import('node:path')} */ (builtin('path'));
+  const folder = path.join(cacheFolder(), 'tabllama', name);
+  await fs.mkdir(folder, { recursive: true });
+  const full = (/** @type {string} */ file) => path.join(folder, file);
+  const open = async (/** @type {string} */ file) => {
+    const handle = await fs.open(full(file)).catch((error) => {
+      if (error.code === 'ENOENT') return undefined;
+      throw error;
+    });
+    if (!handle) return undefined;
+    const { size } = await handle.stat();
+    let buffer = new Uint8Array(0);
+    return {
+      size,
+      async read(/** @type {number} */ from, /** @type {number} */ to) {
+        if (buffer.length < to - from) buffer = new Uint8Array(to - from);
+        const { bytesRead } = await handle.read(buffer, 0, to - from, from);
+        return buffer.subarray(0, bytesRead);
+      },
+      close: () => handle.close(),
+    };
+  };
+  return {
+    list: () => fs.readdir(folder),
+    open,
+    async write(file, keep) {
+      const handle = await fs.open(full(file), keep > 0 ? 'r+' : 'w');
+      await handle.truncate(keep);
+      let at = keep;
+      return {
+        async write(bytes) {
+          for (let done = 0; done < bytes.length;) done += (await handle.write(bytes, done, bytes.length - done, at + done)).bytesWritten;
+          at += bytes.length;
+        },
+        async close() {
+          await handle.sync();
+          await handle.close();
+        },
+      };
+    },
+    rename: (from, to) => fs.rename(full(from), full(to)),
+    remove: (file) => fs.rm(full(file), { force: true }),
+    async room() {
+      const { blocks, bavail, bsize } = await fs.statfs(folder);
+      return { usage: (blocks - bavail) * bsize, quota: blocks * bsize };
+    },
+    lock: (key) => fileLock(full(`${key}.lock`)),
+  };
+}
+
+/**
+ * A file that names the process which holds it; one of a process that is gone counts for nothing.
+ * @param {string} file
+ * @returns {Promise<(() => Promise<void>) | undefined>}
+ */
+async function fileLock(file) {
+  const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  for (let attempt = 0; attempt < 2; attempt++) {
+    try {
+      await fs.writeFile(file, String(process.pid), { flag: 'wx' });
+      return () => fs.rm(file, { force: true });
+    } catch (error) {
+      if (/** @type {NodeJS.ErrnoException} */ (error).code !== 'EEXIST') throw error;
+    }
+    const holder = Number(await fs.readFile(file, 'utf8').catch(() => 0)); // released meanwhile
+    if (holder && isAlive(holder)) return undefined;
+    await fs.rm(file, { force: true });
+  }
+  return undefined;
+}
+
+/** @param {number} pid */
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return /** @type {NodeJS.ErrnoException} */ (error).code === 'EPERM';
+  }
+}

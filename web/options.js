@@ -3,7 +3,7 @@
  * starts; an unknown one names the nearest; undefined is as good as absent.
  */
 import { SCALINGS } from './rope.js';
-import { kindOf } from './source.js';
+import { kindOf } from './describe.js';
 import { suggest } from './suggest.js';
 
 /**
@@ -113,6 +113,16 @@ const ROPE = {
   window: number(1, 2 ** 31 - 1, true),
 };
 
+/** @type {Check} */
+const cache = (value, name) => {
+  if (typeof value === 'boolean') return value;
+  if (/^[\w-]{1,64}$/.test(string(value, name))) return value;
+  throw new RangeError(`${name} is '${value}', must be true, false, or a name of letters, digits, _ and -`);
+};
+
+/** @type {Record<string, Check>} */
+export const MODELS = { cache };
+
 /** Of load() and estimate() alike. @type {Record<string, Check>} */
 const ENGINE = {
   contextLength: number(1, 2 ** 31 - 1, true),
@@ -124,6 +134,7 @@ const ENGINE = {
   headers: (value) => value,
   token: string,
   hub: string,
+  cache,
   signal,
   assets: (value, name) => check(value, ASSETS, name),
 };

@@ -1,42 +1,26 @@
 /**
- * source.js: where a model's bytes come from. Two halves:
- *
- *   on the page      describe() turns what the caller gave into a plain Origin that can be posted, and a
- *                    reader for what has to be read there: Blobs, bytes and streams;
- *   in the worker    openOrigin() gives the bytes, chunk by chunk: fetches, reads files, or asks the page.
+ * source.js: where a model's bytes come from, on the worker's side: they are fetched, read from files or the
+ * cache, or asked of the page.
  *
  * One chunk is in use while the next one is fetched, none is larger than the platform's own (fetch) or
  * CHUNK_BYTES, and a chunk may be overwritten as soon as the next one is asked for.
  */
 
 import { sha256 as nobleHash } from '@noble/hashes/sha2.js';
+import { openThrough } from './cache.js';
+import { CHUNK_BYTES } from './describe.js';
 import { Restart, download } from './download.js';
 import { ModelError } from './errors.js';
-import { absolutePath, nodeHash, onNode, openFile } from './node.js';
-import { inOrder, join, partNames, partOf } from './split.js';
+import { nodeHash, openFile } from './node.js';
+import { join } from './split.js';
+import { openStore } from './storage.js';
 
-export const CHUNK_BYTES = 1 << 20;
-const HUB = 'https://huggingface.co';
+/** @typedef {import('./describe.js').Origin} Origin */
+/** @typedef {import('./describe.js').Single} Single */
+/** @typedef {import('./describe.js').PageReader} PageReader */
+
 /** How often a file that changes while it is read is begun again. */
 const MOST_RESTARTS = 3;
-
-/**
- * What the worker is told. `name` is what sentences call it; `part` which of the page's files is meant.
- * @typedef {{kind: 'url', name: string, headers: [string, string][]}
- *   | {kind: 'path', name: string}
- *   | {kind: 'page', name: string, total?: number, part: number}} Single
- * @typedef {Single | {kind: 'parts', name: string, parts: Single[]}} Origin
- */
-
-/**
- * The page's half of an Origin of kind 'page'.
- * @typedef {object} PageReader
- * @property {(where: { part: number, at: number }) => Promise<Uint8Array | null>} read the chunk that begins
- *   there, a buffer of its own; null at the end. A stream gives what comes next.
- * @property {(reason: any) => void} cancel
- */
-
-/** What only a URL has. @typedef {{ headers?: HeadersInit, token?: string, hub?: string }} Access */
 
 /**
  * @typedef {object} Opened
@@ -44,201 +28,11 @@ const MOST_RESTARTS = 3;
  * @property {number} [total] bytes, where they are known
  * @property {boolean} exact whether total is the file's own length beyond doubt
  * @property {boolean} [toEnd] to be read to the end, also beyond what the model needs
+ * @property {string} [etag] the server's strong one
+ * @property {() => Promise<void>} [keep] a model was made of it: a copy may stay
+ * @property {() => Promise<void>} [release] nothing more is done with it
  * @property {AsyncIterable<Uint8Array>} chunks to be read once; leaving the loop closes the source
  */
-
-/**
- * Handles of files stand for the files.
- * @param {unknown} source
- * @returns {Promise<unknown>}
- */
-export async function filesOf(source) {
-  if (Array.isArray(source)) return Promise.all(source.map(filesOf));
-  if (kindOf(source) !== 'FileSystemFileHandle') return source;
-  const handle = /** @type {FileSystemFileHandle} */ (source);
-  return handle.getFile().catch((cause) => {
-    throw new ModelError('FILE', `${handle.name} can't be opened: ${cause.message}`, { cause });
-  });
-}
-
-/**
- * @param {unknown} source
- * @param {Access} [access]
- * @returns {{origin: Origin, reader: PageReader}}
- */
-export function describe(source, access = {}) {
-  const address = addressOf(source, access.hub);
-  for (const name of /** @type {const} */ (['headers', 'token', 'hub'])) {
-    if (access[name] !== undefined && address?.kind !== 'url') {
-      throw new TypeError(`${name} ${name === 'headers' ? 'are' : 'is'} for a model from a URL: this one comes from elsewhere`);
-    }
-  }
-  if (address) return { origin: whole(address.name, namesOf(address).map((name) => located(address.kind, name, access))), reader: NOTHING };
-  if (Array.isArray(source) && source.length > 0 && source.every(isBlob)) return filesPage(inOrder(source));
-  if (isBlob(source)) {
-    const blob = /** @type {File} */ (source);
-    const part = partOf(blob.name ?? '');
-    if (part) throw new TypeError(`${blob.name} is part ${part.no} of ${part.count}: give all of them, in an array`);
-    return filesPage([blob]);
-  }
-  if (kindOf(source) === 'ReadableStream') return page('the stream', undefined, streamReader(/** @type {ReadableStream} */ (source)));
-  const bytes = viewOf(source);
-  if (!bytes) {
-    throw new TypeError('source must be a string, URL, Blob, File, array of Files, ArrayBuffer, typed array or ReadableStream');
-  }
-  const copy = async (/** @type {number} */ at, /** @type {number} */ end) => bytes.slice(at, end).buffer;
-  return page('the bytes', bytes.length, sliceReader([{ total: bytes.length, slice: copy }]));
-}
-
-/** @param {unknown} value */
-const isBlob = (value) => ['Blob', 'File'].includes(kindOf(value));
-
-/** @type {PageReader} */
-const NOTHING = { read: async () => null, cancel() {} };
-
-/**
- * @param {string} name
- * @param {number | undefined} total
- * @param {PageReader} reader
- * @returns {{origin: Origin, reader: PageReader}}
- */
-const page = (name, total, reader) => ({ origin: { kind: 'page', name, total, part: 0 }, reader });
-
-/**
- * @param {(Blob & { name?: string })[]} files
- * @returns {{origin: Origin, reader: PageReader}}
- */
-function filesPage(files) {
-  const slices = files.map((file) => ({
-    total: file.size,
-    slice: (/** @type {number} */ at, /** @type {number} */ end) => file.slice(at, end).arrayBuffer(),
-  }));
-  const parts = files.map(({ name = 'the Blob', size }, part) => /** @type {Single} */ ({ kind: 'page', name, total: size, part }));
-  return { origin: whole(parts[0].name, parts), reader: sliceReader(slices) };
-}
-
-/**
- * @param {string} name
- * @param {Single[]} parts
- * @returns {Origin}
- */
-const whole = (name, parts) => (parts.length > 1 ? { kind: 'parts', name, parts } : parts[0]);
-
-/**
- * Of all files of a model; a URL's query is the same for each.
- * @param {{ kind: 'url' | 'path', name: string }} first
- */
-function namesOf({ kind, name }) {
-  if (kind === 'path') return partNames(name);
-  const url = new URL(name);
-  return partNames(url.pathname).map((pathname) => Object.assign(new URL(url), { pathname }).href);
-}
-
-/**
- * @param {'url' | 'path'} kind
- * @param {string} name
- * @param {Access} access
- * @returns {Single}
- */
-function located(kind, name, { headers, token }) {
-  if (kind === 'path') return { kind, name };
-  const all = new Headers(headers);
-  if (token !== undefined) all.set('authorization', `Bearer ${token}`);
-  return { kind, name, headers: [...all] };
-}
-
-/**
- * A string is a URL, or in Node a path: `C:` is a drive and no scheme, and file: URLs are paths too.
- * @param {unknown} source
- * @param {string} [hub]
- * @returns {{kind: 'url', name: string} | {kind: 'path', name: string} | undefined}
- */
-function addressOf(source, hub) {
-  if (typeof source !== 'string' && kindOf(source) !== 'URL') return undefined;
-  const text = String(source);
-  if (text === '') throw new TypeError('source is an empty string');
-  const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(text)?.[1].toLowerCase();
-  if (scheme === 'hf') return { kind: 'url', name: onHub(text, hub) };
-  if (hub !== undefined) throw new TypeError(`hub is for a model by hf:owner/repo/file, not for ${text}`);
-  if (onNode() && (!scheme || scheme === 'file')) return { kind: 'path', name: absolutePath(text) };
-  const { document, location } = globalThis;
-  return { kind: 'url', name: new URL(text, document?.baseURI ?? location?.href).href };
-}
-
-/**
- * hf:owner/repo/file or hf:owner/repo@revision/file.
- * @param {string} text
- * @param {string} [hub]
- */
-function onHub(text, hub = HUB) {
-  const [, owner, repo, revision = 'main', file] = /^hf:([\w.-]+)\/([\w.-]+)(?:@([^/]+))?\/(.+)$/i.exec(text) ?? [];
-  if (!file) throw new TypeError(`'${text}' must be hf:owner/repo/file.gguf, or with a revision hf:owner/repo@main/file.gguf`);
-  const encode = (/** @type {string} */ one) => encodeURIComponent(decodeURIComponent(one));
-  return `${hub.replace(/\/+$/, '')}/${owner}/${repo}/resolve/${encode(revision)}/${file.split('/').map(encode).join('/')}`;
-}
-
-/**
- * A view of a BufferSource's bytes, undefined if it is none.
- * @param {unknown} source
- */
-function viewOf(source) {
-  if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
-  const isBuffer = ['ArrayBuffer', 'SharedArrayBuffer'].includes(kindOf(source));
-  return isBuffer ? new Uint8Array(/** @type {ArrayBuffer} */ (source)) : undefined;
-}
-
-/**
- * The platform's name of an object's class, whichever frame or context it was made in.
- * @param {unknown} value
- */
-export const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
-
-/**
- * @param {{ total: number, slice: (at: number, end: number) => Promise<ArrayBufferLike> }[]} parts slice
- *   copies a range
- * @returns {PageReader}
- */
-function sliceReader(parts) {
-  return {
-    async read({ part, at }) {
-      const { total, slice } = parts[part];
-      if (at === total) return null;
-      try {
-        return new Uint8Array(await slice(at, Math.min(at + CHUNK_BYTES, total)));
-      } catch (cause) {
-        throw new ModelError('FILE', `the file could not be read beyond ${at} of ${total} bytes`, { cause });
-      }
-    },
-    cancel() {},
-  };
-}
-
-/**
- * Copies what the stream gives: its chunks may be views of buffers that are still in use.
- * @param {ReadableStream} stream
- * @returns {PageReader}
- */
-function streamReader(stream) {
-  if (stream.locked) throw new TypeError('the ReadableStream is being read elsewhere');
-  const reader = stream.getReader();
-  let rest = /** @type {Uint8Array} */ (new Uint8Array(0));
-  return {
-    async read() {
-      while (rest.length === 0) {
-        const { done, value } = await reader.read();
-        if (done) return null;
-        const bytes = viewOf(value);
-        if (!bytes) throw new TypeError('the ReadableStream gives something else than bytes');
-        rest = bytes;
-      }
-      const chunk = rest.slice(0, CHUNK_BYTES);
-      rest = rest.subarray(chunk.length);
-      return chunk;
-    },
-    /* The caller's stream: what its own cancel() throws has nobody to tell. */
-    cancel: (reason) => void reader.cancel(reason).catch(() => {}),
-  };
-}
 
 /**
  * @typedef {Omit<import('./download.js').DownloadOptions, 'pieceBytes'> & OpenOptions} SourceOptions
@@ -247,6 +41,9 @@ function streamReader(stream) {
  * @property {() => Promise<import('./loader.js').Loader>} [newLoader] for the headers of a split model
  * @property {string} [sha256] of the whole file, in hexadecimal
  * @property {boolean} [header] no more than the header will be read
+ * @property {string | boolean} [cache] keep copies of what is downloaded: in a cache of this name
+ * @property {import('./cache.js').Report} [report] filled with what came of that
+ * @property {Opened[]} [opened] filled with what was opened
  */
 
 /**
@@ -260,13 +57,20 @@ function streamReader(stream) {
  */
 export async function withSource(origin, options, use) {
   for (let restarts = 0; ; restarts++) {
+    /** @type {Opened[]} */
+    const opened = [];
+    if (options.report) Object.assign(options.report, { files: 0, kept: 0 });
     try {
-      return await use(await openOrigin(origin, options));
+      const result = await use(await openOrigin(origin, { ...options, opened }));
+      for (const one of opened) await one.keep?.();
+      return result;
     } catch (error) {
       if (!(error instanceof Restart)) throw error;
       if (restarts === MOST_RESTARTS) {
         throw new ModelError(error.code, `${error.message} (begun ${restarts + 1} times)`, { cause: error });
       }
+    } finally {
+      for (const one of opened) await one.release?.();
     }
   }
 }
@@ -276,18 +80,21 @@ export async function withSource(origin, options, use) {
  * @param {SourceOptions} options
  * @returns {Promise<Opened>}
  */
-export async function openOrigin(origin, { sha256, ...options }) {
+export async function openOrigin(origin, options) {
   options.signal.throwIfAborted();
-  if (origin.kind !== 'parts') {
-    const source = await openSingle(origin, options);
-    return sha256 === undefined ? source : verified(source, sha256);
-  }
+  const opened = options.opened ?? [];
+  const open = async (/** @type {Single} */ single, header = options.header) => {
+    const source = await openSingle(single, { ...options, header });
+    opened.push(source);
+    return source;
+  };
+  if (origin.kind !== 'parts') return open(origin);
   const { name, parts } = origin;
-  if (sha256 !== undefined) throw new TypeError(`sha256 is of one file: ${name} comes in ${parts.length}`);
+  if (options.sha256 !== undefined) throw new TypeError(`sha256 is of one file: ${name} comes in ${parts.length}`);
   if (!options.newLoader) throw new TypeError('nobody reads the headers of this source');
-  const open = (/** @type {number} */ i, /** @type {boolean} */ header) => openSingle(parts[i], { ...options, header });
   const names = parts.map((part) => part.name);
-  return { name, exact: true, ...(await join(names, open, options.newLoader, options.header ?? false)) };
+  const openPart = (/** @type {number} */ i, /** @type {boolean} */ header) => open(parts[i], header);
+  return { name, exact: true, toEnd: true, ...(await join(names, openPart, options.newLoader, options.header ?? false)) };
 }
 
 /**
@@ -295,11 +102,32 @@ export async function openOrigin(origin, { sha256, ...options }) {
  * @param {SourceOptions} options
  * @returns {Promise<Opened>}
  */
-async function openSingle(origin, { read, header, newLoader, ...options }) {
-  if (origin.kind === 'url') return download(origin, { ...options, pieceBytes: header ? CHUNK_BYTES : undefined });
-  if (origin.kind === 'path') return openPath(origin, options.signal);
+async function openSingle(origin, { read, header = false, sha256, signal, ...options }) {
+  const verify = (/** @type {Opened} */ source) => (sha256 === undefined ? source : verified(source, sha256));
+  if (origin.kind === 'url') return openUrl(origin, { signal, header, verify, ...options });
+  if (origin.kind === 'path') return verify(await openPath(origin, signal));
   if (!read) throw new TypeError('nobody reads this source');
-  return { name: origin.name, total: origin.total, exact: true, chunks: ahead(read, origin.part, options.signal) };
+  return verify({ name: origin.name, total: origin.total, exact: true, chunks: ahead(read, origin.part, signal) });
+}
+
+/**
+ * @param {Extract<Single, { kind: 'url' }>} origin
+ * @param {Omit<SourceOptions, 'read' | 'sha256'> & { header: boolean, verify: (source: Opened) => Opened }} options
+ * @returns {Promise<Opened>}
+ */
+async function openUrl(origin, { cache = false, report = { files: 0, kept: 0, warnings: [] }, header, verify, ...options }) {
+  const pieceBytes = header ? CHUNK_BYTES : undefined;
+  const fetchFrom = (/** @type {import('./download.js').Resume | undefined} */ resume) => download(origin, { ...options, resume, pieceBytes });
+  if (!header) report.files++;
+  if (!cache || !/^https?:/.test(origin.name)) return verify(await fetchFrom(undefined));
+  let store;
+  try {
+    store = await openStore(cache);
+  } catch (error) {
+    report.warnings.push(`the model is not stored: ${/** @type {Error} */ (error).message}`);
+    return verify(await fetchFrom(undefined));
+  }
+  return openThrough(store, origin.name, { header, report, verify, download: fetchFrom });
 }
 
 /**

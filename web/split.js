@@ -220,7 +220,7 @@ async function* slice(name, chunks, rest, { from, start, end }) {
     if (done) throw new ModelError('FORMAT', `${name}: the file ends after ${at} of ${end} bytes`);
     chunk = value;
   }
-  await chunks.return?.();
+  while (!(await chunks.next()).done); // a copy of it is kept when it was read to its end
 }
 
 /** @param {AsyncIterable<Uint8Array>} chunks */

@@ -18,18 +18,26 @@ import { createTokenizer } from './tokenizer.js';
 let loaded;
 /** @type {ModelError | undefined} what ended the engine */
 let crash;
+/** Settles when a load that nobody waits for any more has put its files in order. @type {Promise<unknown>} */
+let settled = Promise.resolve();
+const SETTLE_MS = 2_000;
 
 /** @type {Record<string, (args: any, job: import('./rpc.js').Job) => any>} */
 const handlers = {
   hello: () => null,
-  async load({ origin, sha256, options, files }, job) {
-    loaded = await reading({ origin, sha256 }, engineOptions(options, files), job, (source, loader) => load(source, loader, job));
-    return infoOf(loaded);
+  async load({ origin, sha256, cache, options, files }, job) {
+    const report = { files: 0, kept: 0, warnings: [] };
+    const how = { origin, sha256, cache, report };
+    const work = reading(how, engineOptions(options, files), job, (source, loader) => load(source, loader, job));
+    settled = work.catch(() => {}); // the await below throws it
+    loaded = await work;
+    return infoOf(loaded, report);
   },
-  estimate: ({ origin, memoryLimit, options, files }, job) =>
-    reading({ origin, header: true }, engineOptions(options, files), job, async ({ chunks }, loader) =>
+  estimate: ({ origin, memoryLimit, cache, options, files }, job) =>
+    reading({ origin, cache, header: true }, engineOptions(options, files), job, async ({ chunks }, loader) =>
       estimate(await feedHeader(loader, chunks), { ...options, memoryLimit }),
     ),
+  settle: () => Promise.race([settled, new Promise((resolve) => setTimeout(resolve, SETTLE_MS))]),
   tokenize: ({ text, options }) => model().tokenizer.encode(text, options),
   detokenize: ({ tokens }) => model().tokenizer.decode(tokens),
   render: ({ messages, options }) => model().template.render(messages, options),
@@ -73,7 +81,7 @@ const engineOptions = (options, files) => ({ ...options, thread: files.thread, w
  * Reads a source into a loader, a new one each time it is begun again. Wrong options are refused before
  * anything is asked for, and what is wrong with a file says which one.
  * @template T
- * @param {{ origin: import('./source.js').Origin, sha256?: string, header?: boolean }} what
+ * @param {{ origin: import('./describe.js').Origin } & import('./source.js').OpenOptions} what
  * @param {import('./loader.js').EngineOptions & import('./loader.js').Assets} options
  * @param {import('./rpc.js').Job} job
  * @param {(source: import('./source.js').Opened, loader: import('./loader.js').Loader) => Promise<T>} use
@@ -128,8 +136,11 @@ async function load(source, loader, job) {
   return { engine, tokenizer, template, session: new Session(engine, tokenizer, template) };
 }
 
-/** @param {Loaded} loaded */
-function infoOf({ engine, tokenizer }) {
+/**
+ * @param {Loaded} loaded
+ * @param {import('./cache.js').Report} report
+ */
+function infoOf({ engine, tokenizer }, { files, kept, warnings }) {
   const { info } = engine;
   const string = (/** @type {string} */ key) => {
     const value = engine.meta(key);
@@ -151,7 +162,8 @@ function infoOf({ engine, tokenizer }) {
     contextLength: info.nCtx,
     trainedContextLength: info.nCtxTrain,
     rope: info.rope,
-    warnings: info.warnings,
+    cached: files > 0 && kept === files,
+    warnings: [...info.warnings, ...warnings],
     tokenizer: tokenizer.pre ?? tokenizer.model,
     hasTemplate: engine.meta('tokenizer.chat_template') !== undefined,
     kvType: info.kvType,

@@ -1,5 +1,5 @@
 /* A user's program, as far as its types go: each line marked as an error must be one. */
-import { ModelError, estimate, load, support } from 'tabllama';
+import { ModelError, estimate, load, models, persist, support } from 'tabllama';
 import type { GenerateOptions, Message } from 'tabllama';
 import { createEngine } from 'tabllama/engine';
 
@@ -14,7 +14,8 @@ try {
   const { fits, kv, reason: why } = await estimate('model.gguf', { kvType: 'q4_0', memoryLimit: 2 ** 30 });
   console.log(fits ? kv.q8_0.perToken + 1 : why?.length);
   const handles = [] as FileSystemFileHandle[];
-  await load(handles, { token: 'hf_x' });
+  const { info } = await load(handles, { token: 'hf_x', cache: 'mine' });
+  if (!info.cached && (await persist())) for (const old of await models({ cache: 'mine' })) await old.delete();
   await using model = await load('model.gguf', { threads: support().threads ? 2 : 1, kvType: 'f32' });
   for await (const { text, tokens } of model.generate(messages, options))
     console.log(text.length, tokens[0] + 1);

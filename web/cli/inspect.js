@@ -54,8 +54,8 @@ function refuseBroken(loader) {
  * @param {Loader} loader
  * @param {{ contextLength?: number, kvType?: string, memoryLimit?: number }} options
  */
-function describe(loader, options) {
-  const { bytes, kv, sessions, fits, reason, runs, ...known } = estimate(loader, options);
+async function describe(loader, options) {
+  const { bytes, kv, sessions, fits, reason, runs, ...known } = await estimate(loader, options);
   const { info } = loader;
   const tensors = loader.tensors();
   const string = (/** @type {string} */ key) => loader.meta(key)?.toString();
@@ -135,7 +135,7 @@ export async function info(model, { variants, json, ...options }) {
   if (model === undefined) throw new UsageError('info needs a model, or --variants');
   const loader = await readHeader(model, { ...engineOptions(options), ...sourceOptions(model, {}) });
   refuseBroken(loader);
-  const facts = describe(loader, { ...engineOptions(options), memoryLimit: options.memory });
+  const facts = await describe(loader, { ...engineOptions(options), memoryLimit: options.memory });
   const { warnings, ...rest } = facts;
   warnings.forEach(warn);
   return json ? writeJson(facts) : write(plain(rest));

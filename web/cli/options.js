@@ -81,6 +81,7 @@ const OPTIONS = {
   kv: { value: 'TYPE', about: 'of the cache: f16, f32; info counts q8_0 and q4_0 too' },
   precision: { value: 'fast|high', about: 'default: high below 500 M parameters' },
   memory: { value: 'BYTES', read: integer(0), about: 'that may be used; default: all that can be addressed' },
+  cache: { about: 'keep a copy of a model from a URL, and use it from then on' },
   sha256: { value: 'HEX', about: 'of the file: another one is an error' },
   json: { about: 'answer in JSON' },
 };
@@ -176,11 +177,11 @@ export function engineOptions({ threads, variant, context, kv, precision, ropeBa
  * How a model is fetched. For hf: the hub's own environment variables count.
  * @param {string} model
  * @param {Options} options
- * @returns {{ sha256?: string, token?: string, hub?: string }}
+ * @returns {{ sha256?: string, cache?: boolean, token?: string, hub?: string }}
  */
-export function sourceOptions(model, { sha256 }) {
-  if (!/^hf:/i.test(model)) return { sha256 };
-  return { sha256, token: process.env.HF_TOKEN || undefined, hub: process.env.HF_ENDPOINT || undefined };
+export function sourceOptions(model, { sha256, cache }) {
+  if (!/^hf:/i.test(model)) return { sha256, cache };
+  return { sha256, cache, token: process.env.HF_TOKEN || undefined, hub: process.env.HF_ENDPOINT || undefined };
 }
 
 /**
