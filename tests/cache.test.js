@@ -17,7 +17,7 @@ import { partName, split } from './kit/split-model.js';
 const FILE = makeModel({ vocabulary: 'bpe', nVocab: 400, dModel: 512, nHeads: 8, dFf: 1024, nLayers: 2, type: 'Q8_0' });
 const PARTS = split(FILE, 2);
 const folder = mkdtempSync(join(tmpdir(), 'tabllama-'));
-const stored = join(folder, 'tabllama', 'models');
+const stored = join(folder, 'tabllama', 'copies', 'models');
 let server, expected;
 
 const answer = async (model) => (await model.generate('to sit on', { temperature: 0, maxTokens: 4 }).result()).tokens;

@@ -133,7 +133,7 @@ function cacheFolder() {
 export async function nodeStore(name) {
   const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
   const path = /** @type {typeof import('node:path')} */ (builtin('path'));
-  const folder = path.join(cacheFolder(), 'tabllama', name);
+  const folder = path.join(cacheFolder(), 'tabllama', 'copies', name);
   await fs.mkdir(folder, { recursive: true });
   const full = (/** @type {string} */ file) => path.join(folder, file);
   const open = async (/** @type {string} */ file) => {
