@@ -18,6 +18,7 @@ function make(...args) {
 test('C files include only lower levels', () => make('layers'));
 test('native checks under AddressSanitizer and UBSan', () => make('check'));
 test('native checks under ThreadSanitizer', () => make('tsan'));
+test('what the fuzzers have found stays mended', () => make('regress'));
 test('token ids in, logits out: the native program builds', () => make('native'));
 
 const here = (/** @type {string} */ name) => spawnSync(name, ['--version']).status === 0;
