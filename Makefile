@@ -126,9 +126,10 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(NATIVE_SRC) $(HEADERS) tests/fuzz/fuzz.h Makef
 	$(Q)$(CC_CLANG) $(NATIVE_CFLAGS) -g -O2 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $< $(NATIVE_SRC) -o $@
 regress: $(FUZZERS:%=$(BUILD)/regress/%) $(BUILD)/seeds
 	$(Q)for f in $(filter $(BUILD)/regress/%,$^); do $$f $(BUILD)/seeds/* $(wildcard tests/fuzz/corpus/*) || exit 1; done
-$(BUILD)/regress/%: tests/fuzz/%.c tests/fuzz/regress.c $(NATIVE_SRC) $(HEADERS) tests/fuzz/fuzz.h Makefile
+REGRESS := $(if $(CC_CLANG),clang,gcc)
+$(BUILD)/regress/%: $(BUILD)/$(REGRESS)/tests/fuzz/%.o $(BUILD)/$(REGRESS)/tests/fuzz/regress.o $(NATIVE_SRC:%.c=$(BUILD)/$(REGRESS)/%.o)
 	@mkdir -p $(@D)
-	$(Q)$(or $(CC_CLANG),$(CC)) $(NATIVE_CFLAGS) $(SANITIZE) $(filter %.c,$^) -o $@
+	$(Q)$(CC_$(REGRESS)) $(FLAGS_$(REGRESS)) -pthread $^ -lm -o $@
 $(BUILD)/seeds: tests/fuzz/seeds.js tests/kit/make-model.js
 	node $< $@
 native: $(BUILD)/run/run
