@@ -4,38 +4,16 @@
  * over the emulation. Every check must hold and every line be the same.
  */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after } from 'node:test';
-import { fileURLToPath } from 'node:url';
+import { KERNELS, buildWasm, makeVariable, run } from './kit/build-wasm.js';
 
-const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const FOLDER = mkdtempSync(join(tmpdir(), 'kernels-'));
 after(() => rmSync(FOLDER, { recursive: true }));
 
-const run = (command, args, input) =>
-  execFileSync(command, args, { cwd: ROOT, input, encoding: 'utf8', maxBuffer: 1 << 24 });
-const words = (text) => text.trim().split(/\s+/);
-const makeVariable = (name) => words(run('make', ['-s', `--eval=show: ; @echo $(${name})`, 'show']));
-const cFiles = (folder) =>
-  readdirSync(join(ROOT, folder)).filter((name) => name.endsWith('.c')).map((name) => `${folder}/${name}`);
-const SOURCES = [
-  'src/quant.c', 'src/kernels_ref.c', 'wasm/kernels_simd.c', 'tests/native/check_kernels.c',
-  ...cFiles('src/quants'), ...cFiles('wasm/kernels'),
-];
-
-/** @param {string} name @param {string[]} flags @returns {Buffer} the module: all sources as one unit */
-function buildWasm(name, flags) {
-  const [compiler, linker] = run('sh', ['wasm/toolchain/find.sh']).trim().split('\n');
-  const [command, ...args] = words(compiler);
-  const object = join(FOLDER, `${name}.o`), module = join(FOLDER, `${name}.wasm`);
-  const unit = ['wasm/libc.c', ...SOURCES].map((file) => `#include "${file}"\n`).join('');
-  run(command, [...args, ...makeVariable('WASM_CFLAGS'), ...flags, '-I.', '-x', 'c', '-c', '-', '-o', object], unit);
-  run(linker, [...makeVariable('WASM_LDFLAGS'), object, '-o', module]);
-  return readFileSync(module);
-}
+const SOURCES = [...KERNELS, 'tests/native/check_kernels.c'];
 
 /** @param {Buffer} bytes @returns {string} the report of check_kernels() */
 function runWasm(bytes) {
@@ -61,8 +39,8 @@ function lines(report) {
 }
 
 const isFloatProduct = (line) => /^(F32|F16|BF16) /.test(line);
-const simd = lines(runWasm(buildWasm('simd', [])));
-const relaxedModule = buildWasm('relaxed', ['-mrelaxed-simd']);
+const simd = lines(runWasm(buildWasm(SOURCES, [])));
+const relaxedModule = buildWasm(SOURCES, ['-mrelaxed-simd']);
 const skipRelaxed = !WebAssembly.validate(relaxedModule) && `Node ${process.version} has no relaxed SIMD`;
 
 test('SIMD128 and its emulation give the same bits', () => {
