@@ -51,12 +51,13 @@ const TYPES = {
  * @param {string} [options.host]
  * @param {boolean} [options.isolation] send COOP, COEP and CORP
  * @param {Folders} [options.folders] what is served
+ * @param {string | null} [options.policy] content security policy; null: none
  * @returns {Promise<{ url: string, port: number, close(): Promise<void> }>}
  */
-export async function startServer({ port = 8080, host = 'localhost', isolation = true, folders } = {}) {
+export async function startServer({ port = 8080, host = 'localhost', isolation = true, folders, policy = POLICY } = {}) {
   const served = folders ?? defaultFolders();
   const headers = {
-    'Content-Security-Policy': POLICY,
+    ...(policy && { 'Content-Security-Policy': policy }),
     'X-Content-Type-Options': 'nosniff',
     'Referrer-Policy': 'no-referrer',
     'Cache-Control': 'no-cache',
