@@ -105,33 +105,45 @@ INLINE void kquant_dot(const struct kquant_form *f, bool u7, v128_t s[2], const 
   UNROLLED for (int v = 0; v < 2; v++) s[v] = kquant_scaled(f, u7, s[v], scale[v], start);
 }
 
-/* y[8 * n_groups] of token t. */
+/* c += one superblock of weights times superblock b of x. */
+INLINE void kquant_block(const struct kquant_form *f, bool u7, v128_t c[2], const uint8_t *w, const struct act *x,
+                         size_t b, const struct strip_masks *masks, v128_t f16_bits, v128_t bytes) {
+  const size_t n_subs = 256 / f->sub;
+  const uint8_t *strips = w + kquant_strips_off(f), *scales = w + kquant_scales_off(f);
+  v128_t s[2] = {v_i32(0), v_i32(0)}, n[2];
+  ROLLED for (size_t j = n_subs * b; j < n_subs * (b + 1); j++, scales += 8) {
+    v128_t sums[2];
+    kquant_dot(f, u7, sums, strips, scales, x, j, masks, bytes);
+    strips += f->sub / STRIP_COLS * f->strip->bytes;
+    const v128_t dx = v_load_splat(x->d + j * f->sub / 32);
+    UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(v_from_i32(sums[v]), dx));
+  }
+  const v128_t two112 = v_constant(TWO112);
+  if (f->min) kquant_minima(f, n, w, x, b);
+  UNROLLED for (int v = 0; v < 2; v++) {
+    v128_t part = v_mul(s[v], v_load_f16(w + 8 * v, f16_bits, two112));
+    if (f->min) part = v_sub(part, v_mul(n[v], v_load_f16(w + 16 + 8 * v, f16_bits, two112)));
+    c[v] = v_add(c[v], part);
+  }
+}
+
+/* y[8 * n_groups] of token t, in runs as mat_decode. */
 INLINE void kquant_decode(const struct kquant_form *f, bool u7, const uint8_t *w, const struct act *x, uint32_t t,
                           float *y, uint32_t n_groups, size_t n_blocks) {
   const v128_t f16_bits = v_constant(F16_BITS), bytes = v_constant(BYTES16);
   const struct strip_masks masks = strip_masks(f->strip);
-  const size_t n_subs = 256 / f->sub;
-  for (uint32_t g = 0; g < n_groups; g++, y += 8) {
-    v128_t c[2] = {v_i32(0), v_i32(0)};
-    for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes) {
-      const uint8_t *strips = w + kquant_strips_off(f), *scales = w + kquant_scales_off(f);
-      v128_t s[2] = {v_i32(0), v_i32(0)}, n[2];
-      ROLLED for (size_t j = n_subs * b; j < n_subs * (b + 1); j++, scales += 8) {
-        v128_t sums[2];
-        kquant_dot(f, u7, sums, strips, scales, x, j, &masks, bytes);
-        strips += f->sub / STRIP_COLS * f->strip->bytes;
-        const v128_t dx = v_load_splat(x->d + j * f->sub / 32);
-        UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(v_from_i32(sums[v]), dx));
-      }
-      const v128_t two112 = v_constant(TWO112);
-      if (f->min) kquant_minima(f, n, w, x, b);
-      UNROLLED for (int v = 0; v < 2; v++) {
-        v128_t part = v_mul(s[v], v_load_f16(w + 8 * v, f16_bits, two112));
-        if (f->min) part = v_sub(part, v_mul(n[v], v_load_f16(w + 16 + 8 * v, f16_bits, two112)));
-        c[v] = v_add(c[v], part);
-      }
+  while (n_groups) {
+    const uint32_t n_runs = LM_MIN(n_groups, (uint32_t)MAT_RUNS), n = n_groups / n_runs;
+    const size_t run = n * n_blocks * f->block_bytes;
+    for (uint32_t g = 0; g < n; g++, y += 8) {
+      v128_t c[MAT_RUNS][2];
+      UNROLLED for (int i = 0; i < MAT_RUNS; i++) c[i][0] = c[i][1] = v_i32(0);
+      for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes)
+        ROLLED for (uint32_t i = 0; i < n_runs; i++) kquant_block(f, u7, c[i], w + i * run, x, b, &masks, f16_bits, bytes);
+      for (uint32_t i = 0; i < n_runs; i++)
+        UNROLLED for (int v = 0; v < 2; v++) v_store(y + 8 * (size_t)(i * n) + 4 * v, c[i][v]);
     }
-    v_store(y, c[0]), v_store(y + 4, c[1]);
+    w += (n_runs - 1) * run, y += 8 * (size_t)((n_runs - 1) * n), n_groups -= n_runs * n;
   }
 }
 
