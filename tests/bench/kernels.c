@@ -36,8 +36,10 @@ int32_t read_sum(const uint8_t *p, size_t n_bytes) {
 }
 
 /* A product of n_rows x n_cols (whole groups, whole blocks) with n_tokens rows of activations. Weights,
- * activations, scratch and results stand in memory one after the other from `at` on, where the caller
- * has put the bytes of ordinary numbers; all rows are the same. */
+ * activations, scratch and results stand in memory one after the other from `at` on; all rows
+ * are the same. */
+enum { ORDINARY = 0x3c }; /* bytes of an ordinary number in every format */
+
 static struct {
   const struct mat_kernels *k;
   struct act act;
@@ -60,7 +62,9 @@ uint32_t mat_open(uint8_t *at, uint32_t quant, uint32_t precision, uint32_t n_ro
   at += KERNELS.act_bytes(n_cols, n_tokens, mat.k->needs);
   mat.x = (float *)at, mat.y = mat.x + (size_t)n_cols * n_tokens;
   const size_t group = (size_t)packed_bytes(mat.k, mat.k->group_rows, n_cols);
-  mat.k->pack((const uint8_t *)(mat.y + (size_t)n_rows * n_tokens), 0, mat.w, mat.k->group_rows, n_cols);
+  uint8_t *file = (uint8_t *)(mat.y + (size_t)n_rows * n_tokens);
+  for (size_t i = 0; i < n_cols * sizeof(float); i++) file[i] = ORDINARY;
+  mat.k->pack(file, 0, mat.w, mat.k->group_rows, n_cols);
   for (size_t i = group; i < bytes * copies; i += group) copy_bytes(mat.w + i, mat.w, group);
   for (size_t i = 0; i < (size_t)n_cols * n_tokens; i++) mat.x[i] = (float)(i % 97) - 48;
   KERNELS.act_make(&mat.act, mat.x, n_cols, n_cols, 0, n_tokens, mat.k->needs, precision);

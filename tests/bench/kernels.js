@@ -1,12 +1,13 @@
-/** kernels.js: the kernels beside what the instructions and the memory of this machine give at most. */
+/** kernels.js: the kernels beside what the instructions and the memory of this machine give at most, for engines.js. */
 import { readFileSync } from 'node:fs';
 import { KERNELS, buildWasm } from '../kit/build-wasm.js';
+import { serve } from './serve.js';
 
 const MIB = 1 << 20;
 const HEAP = 4 * MIB, COLD = 192 * MIB;
 const PEAK_OPS = { peak_f32: 8, peak_i16: 16, peak_i8: 32 }; // of one instruction, a MAC being two
 const ACCUMULATORS = 12;
-const WARM_MS = 30, SLICES = 12, SLICE_MS = 5; // compiled code settles within the first
+const WARM_MS = 20, SLICES = 6, SLICE_MS = 5; // compiled code settles within the first
 
 const names = (file, macro) =>
   [...readFileSync(new URL(`../../src/${file}`, import.meta.url), 'utf8').matchAll(new RegExp(`^(?:${macro})\\((\\w+)`, 'gm'))].map((m) => m[1]);
@@ -37,7 +38,7 @@ function instance(flags) {
   const memory = new WebAssembly.Memory({ initial: 64, maximum: 65536 });
   const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory } });
   memory.grow((HEAP + COLD + 64 * MIB) / 65536);
-  new Uint8Array(memory.buffer, HEAP).fill(0x3c); // ordinary numbers in every format
+  new Uint8Array(memory.buffer, HEAP).fill(0x3c); // ORDINARY of kernels.c
   return exports;
 }
 
@@ -58,8 +59,8 @@ function measureMat(e, quant, precision) {
   return { hot, cold, gops, gopsOf8 };
 }
 
-/** @returns {object} by variant: peaks, products, attention */
-export function measureKernels() {
+/** By variant: peaks, products, attention. */
+function measure() {
   const quants = names('quant.def', 'QUANT|QUANT_NAMED'), kvTypes = names('kv.def', 'KV_TYPE');
   const result = {};
   for (const [variant, flags] of Object.entries({ simd: [], relaxed: ['-mrelaxed-simd'] })) {
@@ -83,3 +84,5 @@ export function measureKernels() {
   }
   return result;
 }
+
+serve({ measure });

@@ -16,7 +16,6 @@ import { parseArgs } from 'node:util';
 import { cacheFolder } from '../../wasm/toolchain/cache.js';
 import { nodeOf } from '../kit/nodes.js';
 import { Engine } from './engines.js';
-import { measureKernels } from './kernels.js';
 import { MODELS, modelFile } from './models.js';
 import { median, report } from './report.js';
 
@@ -80,7 +79,7 @@ async function open(engine, file, precision, threads) {
 
 /** Eight sequences in one batch against one, tokens per second. */
 async function batchGain(engine) {
-  const of = async (n) => median((await engine.ask('batch', { n, depth: 16, steps: 9 })).times.slice(1));
+  const of = async (n) => median((await engine.ask('batch', { n, depth: 16, steps: 8 })).times);
   const [one, eight] = [await of(1), await of(8)];
   return (8 * one) / eight;
 }
@@ -124,11 +123,19 @@ async function inChromium(name, peers) {
   return { loaded, rates };
 }
 
+/** What a program of its own has to say. */
+async function inNewestNode(program, operation) {
+  const child = new Engine(program, program, [], nodeOf(NEWEST));
+  const answer = await child.ask(operation);
+  child.child.kill();
+  return answer;
+}
+
 const peers = options.peers ? installPeers() : undefined;
 const result = {
   date: new Date().toISOString(),
   machine: { cpu: os.cpus()[0].model, cores: os.cpus().length, loadBefore: os.loadavg()[0], node: NEWEST, platform: `${os.type()} ${os.release()}` },
-  kernels: measureKernels(),
+  kernels: await inNewestNode('kernels.js', 'measure'),
   models: {},
 };
 for (const name of options.models.split(',')) {

@@ -1,5 +1,6 @@
 /** tabllama.js: our engine in Node, for engines.js. */
 import { createEngine } from '../../web/engine.js';
+import { Clock } from './clock.js';
 import { serve } from './serve.js';
 import { greedy, prefill } from './greedy.js';
 
@@ -17,18 +18,18 @@ serve({
     return { ms, variant, threads: engine.info.threads, bytesToken, gigaOpsToken, nVocab, dModel, fileBytes, memory: engine.memory() };
   },
   run: ({ tokens, n, keep = 0 }) => greedy(engine, seq, tokens, n, keep),
-  /** Milliseconds a step of n sequences together, behind so many tokens each. */
+  /** CPU milliseconds of each step of n sequences together, behind so many tokens each. */
   batch({ n, depth, steps }) {
     const seqs = Array.from({ length: n }, () => engine.seq());
     for (const [i, s] of seqs.entries()) prefill(engine, s, Array.from({ length: depth }, (_, t) => 300 + ((i * 31 + t * 7) % 20000)), 'none');
-    const times = [];
-    for (let step = 0; step < steps; step++) {
-      const start = performance.now();
+    const clock = new Clock();
+    for (let step = 0; step <= steps; step++) {
       engine.eval(seqs.map((s) => [300 + step, s]));
-      times.push(performance.now() - start);
+      clock.tick();
     }
     for (const s of seqs) engine.drop(s);
-    return { times };
+    const { cpuMs } = clock;
+    return { times: cpuMs.slice(1).map((t, i) => t - cpuMs[i]) };
   },
   memory: () => engine.memory(),
   close: () => engine.close(),
