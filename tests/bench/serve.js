@@ -3,6 +3,7 @@
 /** @param {Record<string, (args: any) => any>} operations */
 export function serve(operations) {
   let queue = Promise.resolve();
+  process.on('disconnect', () => process.exit());
   process.on('message', (/** @type {any} */ { operation, args }) => {
     queue = queue.then(async () => {
       let answer;
