@@ -280,7 +280,8 @@ function watchProblems() {
 }
 
 async function command(base, method, route, body) {
-  const response = await fetch(base + route, { method, body: body && JSON.stringify(body) });
+  const signal = AbortSignal.timeout(3 * UNTIL_MS); // a driver that has fallen silent
+  const response = await fetch(base + route, { method, body: body && JSON.stringify(body), signal });
   const { value } = await response.json();
   if (!response.ok) throw new Error(`WebDriver: ${value.error}: ${value.message}`);
   return value;
