@@ -1,6 +1,6 @@
 /* The public API (web/index.js) as its users see it, in Node: workers, threads, errors and all. Most models
  * are made here: a chat template and a small vocabulary with random weights, whose answers are nonsense but
- * exact. */
+ * exact. One long file, since all of it shares these models and one loaded instance, which take longest. */
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
