@@ -23,7 +23,7 @@ test('Ctrl-C ends run with 130', async () => {
 });
 
 test('Ctrl-C ends bench with 130, in the midst of its work', async () => {
-  const { code, signal } = await cli(['bench', TALKER, '--prompt', '90000', '--context', '100000'], {
+  const { code, signal } = await cli(['bench', TALKER, '--prompt', '90000', '--repeat', '10000', '--context', '100000'], {
     interruptAfter: 1500,
   });
   assert.deepEqual({ code, signal }, { code: 130, signal: null });
