@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { Tokenizer as Library } from '@huggingface/tokenizers';
 import { createTokenizer } from '../web/tokenizer.js';
+import { fuzzTokenizer } from './fuzz/fuzz_tokenizer.js';
 import { FIXTURES, absent, fixture, fixtureJson, fixtureNames } from './kit/fixtures.js';
 import { readMeta } from './kit/gguf-meta.js';
 
@@ -313,6 +314,11 @@ test('random text: the same ids as a published tokenizer library', { skip: absen
     const { ids } = library.encode(text, { add_special_tokens: false });
     assert.deepEqual(tokenizer.encode(text), ids, JSON.stringify(text));
   }
+});
+
+test('hostile vocabularies are refused, or hold what they promise', () => {
+  const accepted = fuzzTokenizer(4000, 0);
+  assert.ok(accepted > 1000 && accepted < 3000, `${accepted} of 4000 were accepted`);
 });
 
 /** Texts of letters, spaces, digits, marks and symbols of many scripts, always the same ones. */

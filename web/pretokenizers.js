@@ -48,11 +48,13 @@ const PRE_TOKENIZERS = [
   },
 ];
 
+/** All values of `tokenizer.ggml.pre` that are known. */
+export const PRE_NAMES = PRE_TOKENIZERS.flatMap(({ names }) => names.split(' '));
+
 /** @param {any} name `tokenizer.ggml.pre` */
 export function preTokenizer(name) {
   const row = PRE_TOKENIZERS.find(({ names }) => names.split(' ').includes(name));
   if (row) return row;
-  const supported = PRE_TOKENIZERS.map(({ names }) => names).join(' ').split(' ').sort().join(', ');
   const what = name === undefined ? 'is missing' : `'${name}' is not supported`;
-  throw new ModelError('UNSUPPORTED', `tokenizer.ggml.pre ${what}; supported: ${supported}`);
+  throw new ModelError('UNSUPPORTED', `tokenizer.ggml.pre ${what}; supported: ${[...PRE_NAMES].sort().join(', ')}`);
 }

@@ -311,6 +311,8 @@ const byteOf = (text) => (/^<0x[0-9A-F]{2}>$/.test(text) ? parseInt(text.slice(3
 function spmEncoder(vocab) {
   const { tokens, type, scores, spacePrefix, unknown } = vocab;
   const ids = ordinary(vocab);
+  // Bytes are left out where the table names a token for them that steers a chat.
+  const filler = unknown !== undefined && (type(unknown) === UNKNOWN || !steers(tokens[unknown], type(unknown))) ? unknown : undefined;
   const bytes = new Map();
   tokens.forEach((text, id) => {
     if ((type(id) ?? BYTE) === BYTE && byteOf(text) >= 0) bytes.set(byteOf(text), id);
@@ -329,7 +331,7 @@ function spmEncoder(vocab) {
       const id = ids.get(symbol);
       if (id !== undefined) return out.push(id);
       for (const byte of utf8.encode(symbol)) {
-        const byteId = bytes.get(byte) ?? unknown;
+        const byteId = bytes.get(byte) ?? filler;
         if (byteId !== undefined) out.push(byteId);
       }
     };
