@@ -13,10 +13,15 @@ import { nodeStore, onNode } from './node.js';
 export async function openStore(name) {
   const folder = name === true ? 'models' : name;
   if (onNode()) return nodeStore(folder);
-  const root = await globalThis.navigator?.storage?.getDirectory?.();
-  if (!root) throw new ModelError('STORAGE', 'this page has no file storage');
-  const all = await root.getDirectoryHandle('tabllama', { create: true });
-  return browserStore(await all.getDirectoryHandle(folder, { create: true }), folder);
+  try {
+    const root = await globalThis.navigator?.storage?.getDirectory?.();
+    if (!root) throw new ModelError('STORAGE', 'this page has no file storage');
+    const all = await root.getDirectoryHandle('tabllama', { create: true });
+    return browserStore(await all.getDirectoryHandle(folder, { create: true }), folder);
+  } catch (cause) {
+    if (cause instanceof ModelError) throw cause;
+    throw new ModelError('STORAGE', `this page's file storage is refused: ${/** @type {Error} */ (cause).message}`, { cause });
+  }
 }
 
 /**
