@@ -1,11 +1,9 @@
 /**
  * browser.test.js: the demo, driven in three browsers by keys and clicks through its visible controls, with
  * the real model and with small ones, isolated and not; and equal bits of every variant in browsers and Node.
- * Above 400 lines, so that each browser is started once.
  */
 import assert from 'node:assert/strict';
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { freemem, tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
@@ -15,6 +13,7 @@ import * as engineModule from '../web/engine.js';
 import { VARIANTS } from '../web/features.js';
 import { bitsOf } from './kit/bits.js';
 import { BROWSERS, browserAbsent, startBrowser } from './kit/browsers.js';
+import { enterAddress, focused, isMarked, judge, loaded, sees, sticksOut, text, visible, withPage } from './kit/demo-page.js';
 import { SMOLLM2, absent } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
 
@@ -22,8 +21,6 @@ const QUESTION = 'What is the capital of France?';
 const ANSWER = 'The capital of France is Paris.';
 const TEMPLATE = '{% for m in messages %}{{ m.content }} {% endfor %}';
 const N_CTX = 96;
-const SHOTS = fileURLToPath(new URL('../build/', import.meta.url));
-const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 const KIT = fileURLToPath(new URL('kit/', import.meta.url));
 
 /** Where the small models are served from, as if it were models/. */
@@ -36,6 +33,8 @@ const FILES = {
 };
 /** @param {string} name */
 const file = (name) => path.join(folder, `${name}.gguf`);
+/** What the page loads first, there only for a while. */
+const served = path.join(folder, path.basename(SMOLLM2.path));
 
 before(() => {
   for (const [name, bytes] of Object.entries(FILES)) writeFileSync(file(name), bytes);
@@ -44,19 +43,8 @@ after(() => rmSync(folder, { recursive: true }));
 
 /* -- what a reader sees, and does ------------------------------------------------------------------- */
 
-const text = (page, selector) =>
-  page.evaluate((s) => document.querySelector(s)?.innerText.trim() ?? '', selector);
-const visible = (page, selector) =>
-  page.evaluate((s) => !!document.querySelector(s)?.getClientRects().length, selector);
-const sees = (page, selector) =>
-  page.until((s) => !!document.querySelector(s)?.getClientRects().length, [selector]);
 const answers = (page) =>
   page.evaluate(() => [...document.querySelectorAll('.answer-text')].map((answer) => answer.textContent));
-const focused = (page) =>
-  page.evaluate(() => document.activeElement.id || document.activeElement.textContent.trim());
-
-/** Until a model is there. */
-const loaded = (page) => page.until(() => /MB/.test(document.querySelector('#status').textContent));
 
 /** Until the latest answer has ended, well or not; its text. */
 async function answered(page, count) {
@@ -82,34 +70,6 @@ async function beGreedy(page) {
   assert.equal(await text(page, '#temperature-value'), '0.0');
   await page.press('Escape');
   assert.equal(await visible(page, '#panel'), false);
-}
-
-/** @param {import('node:test').TestContext} t */
-async function withPage(t, browser, url, use) {
-  try {
-    await onPage(t, browser, url, use);
-  } catch (error) {
-    /* On a busy machine a browser or its driver falls silent now and then, whatever the page does; one
-     * that does so twice fails. */
-    if (!/^not within|TimeoutError/.test(`${error.message} ${error.name}`)) throw error;
-    t.diagnostic(`asked again: ${error.message}`);
-    await onPage(t, browser, url, use);
-  }
-}
-
-async function onPage(t, browser, url, use) {
-  const page = await browser.open(url);
-  try {
-    await use(page);
-  } catch (error) {
-    mkdirSync(SHOTS, { recursive: true });
-    const shot = path.join(SHOTS, `${t.name.replace(/\W+/g, '-')}.png`);
-    await page.screenshot(shot);
-    t.diagnostic(`the page as it was: ${shot}`);
-    throw error;
-  } finally {
-    await page.close();
-  }
 }
 
 /* -- the real model --------------------------------------------------------------------------------- */
@@ -162,13 +122,14 @@ async function twoThreads(page) {
 
 /** What is wrong is said, Retry tries again, and the next model loads. */
 async function errors(page, name) {
-  const [served, later] = [path.basename(SMOLLM2.path), `later-${name}.gguf`];
-  rmSync(path.join(folder, served), { force: true });
+  const later = `later-${name}.gguf`;
+  rmSync(served, { force: true });
   await page.click('#panel-toggle');
+  if (await page.evaluate(() => document.querySelector('#keep').checked)) await page.click('#keep');
   await page.click('#load-default');
   await sees(page, '#problem');
   assert.match(await text(page, '#problem-text'), /404.*npm run model/);
-  copyFileSync(file('chat'), path.join(folder, served));
+  copyFileSync(file('chat'), served);
   await page.click('#retry');
   await loaded(page);
 
@@ -187,15 +148,6 @@ async function errors(page, name) {
   await enterAddress(page, 'ftp://example.org/model.gguf');
   assert.equal(await page.evaluate(() => document.querySelector('#url').validity.valid), false);
   await page.press('Escape');
-}
-
-/** Over what stood in the field before. */
-async function enterAddress(page, name) {
-  await page.click('#panel-toggle');
-  await page.click('#url');
-  await page.press('Control+a');
-  await page.type(name.includes(':') ? name : `../../models/${name}`);
-  await page.press('Enter');
 }
 
 /** A file from the picker: a chat until its context is full, then a model without a template. */
@@ -228,7 +180,7 @@ async function files(page) {
 }
 
 /** Every control by Tab, seen to have the focus; a turn, Copy and New chat without a pointer. */
-async function keyboard(page) {
+async function keyboard(page, name) {
   await page.upload('#file', file('chat'));
   await loaded(page);
   const walk = async (key, expected) => {
@@ -245,7 +197,8 @@ async function keyboard(page) {
   await walk('Shift+Tab', [...chips.reverse(), 'panel-toggle']);
   await page.press('Enter');
   await sees(page, '#panel');
-  const fields = ['load-default', 'file', 'url', 'Load', 'temperature', 'max-tokens', 'precision', 'threads'];
+  const keep = name === 'webkit' ? [] : ['keep'];
+  const fields = ['load-default', 'file', 'url', 'Load', ...keep, 'temperature', 'max-tokens', 'precision', 'threads'];
   await walk('Tab', fields);
   await page.press('Escape');
   assert.equal(await focused(page), 'panel-toggle');
@@ -267,16 +220,8 @@ async function keyboard(page) {
   assert.equal(await focused(page), 'prompt');
 }
 
-/* Runs in the page: the focused element, or the box around it, has an outline. */
-function isMarked() {
-  const { activeElement } = document;
-  const marked = [activeElement, activeElement.closest('form'), activeElement.nextElementSibling];
-  return marked.some((element) => element && getComputedStyle(element).outlineStyle !== 'none');
-}
-
 /** Nothing sticks out sideways, whatever is open. */
 async function narrow(page) {
-  const sticksOut = () => document.documentElement.scrollWidth > window.innerWidth;
   await page.resize(320, 640);
   await page.upload('#file', file('base'));
   await loaded(page);
@@ -291,19 +236,7 @@ async function narrow(page) {
 
 /** No finding of axe, light and dark: an empty page, the panel, a full context, two kinds of error. */
 async function accessibility(page) {
-  await page.evaluate(`${readFileSync(AXE, 'utf8')};0`);
-  const inspect = async (state) => {
-    for (const scheme of ['light', 'dark']) {
-      await page.prefer(scheme);
-      const findings = await page.evaluate(async () => {
-        const { passes, violations } = await window.axe.run();
-        return passes.length
-          ? violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])
-          : 'nothing ran';
-      });
-      assert.deepEqual(findings, [], `${state}, ${scheme}`);
-    }
-  };
+  const inspect = await judge(page);
   await page.upload('#file', file('chat'));
   await loaded(page);
   await inspect('empty');
@@ -367,10 +300,11 @@ for (const name of BROWSERS) {
   test(name, { skip: browserAbsent(name) }, async (t) => {
     const browser = await startBrowser(name);
     t.after(() => browser.close());
-    const served = { ...defaultFolders(), '/kit/': KIT };
-    const real = await startServer({ port: 0, folders: served });
-    const plain = await startServer({ port: 0, folders: served, isolation: false });
-    const small = await startServer({ port: 0, folders: { ...served, '/models/': folder } });
+    rmSync(served, { force: true });
+    const folders = { ...defaultFolders(), '/kit/': KIT };
+    const real = await startServer({ port: 0, folders });
+    const plain = await startServer({ port: 0, folders, isolation: false });
+    const small = await startServer({ port: 0, folders: { ...folders, '/models/': folder } });
     t.after(() => Promise.all([real.close(), plain.close(), small.close()]));
 
     for (const [kind, server, isolated] of [

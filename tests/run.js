@@ -15,7 +15,7 @@ const ALL = readdirSync(new URL('.', import.meta.url))
   .filter((name) => name.endsWith('.test.js'))
   .map((name) => `tests/${name}`);
 /** They start compilers and browsers, or look at files: the same whichever Node does. */
-const ONCE = ['api-browsers', 'browser', 'cache-browsers', 'kernels', 'native', 'package', 'serve'].map(
+const ONCE = ['api-browsers', 'browser', 'cache-browsers', 'demo-cache', 'kernels', 'native', 'package', 'serve'].map(
   (name) => `tests/${name}.test.js`,
 );
 const NEWEST = 24;

@@ -5,9 +5,11 @@
 import { ModelError, load } from '../../dist/index.js';
 import { createAnnouncer } from './announce.js';
 import { togglePanel, wireControls } from './controls.js';
+import { agreed } from './consent.js';
 import { createConversation } from './conversation.js';
 import * as say from './describe.js';
 import { $, show } from './dom.js';
+import { createShelf } from './shelf.js';
 
 /** @typedef {string | URL | File} Source */
 /** @typedef {import('../index.js').Result} Result */
@@ -16,6 +18,7 @@ const METER_MS = 250;
 
 const conversation = createConversation($('conversation'));
 const announcer = createAnnouncer($('announcer'));
+const shelf = createShelf((kept) => open(kept));
 
 /** @type {import('../index.js').Model | null} */
 let model = null;
@@ -50,20 +53,29 @@ function open(from) {
  * @param {AbortController} mine
  */
 async function replaceModel(from, mine) {
-  const messages = chat && from === source ? [...chat.messages] : [];
+  const [messages, before] = [chat && from === source ? [...chat.messages] : [], source];
+  const options = {
+    precision: $('precision').value || undefined,
+    threads: Number($('threads').value) || undefined,
+    signal: mine.signal,
+    cache: shelf.keeps(from),
+  };
   source = from;
   togglePanel(false);
   show('problem', false);
   show('reload', false);
+  $('needs').textContent = '';
   showProgress({ loaded: 0 });
   try {
+    if (!(from instanceof File || shelf.has(from) || (await agreed(from, options)))) {
+      source = before;
+      return;
+    }
     await turnEnded;
     await unload();
     if (messages.length === 0) clearConversation();
     const fresh = await load(from, {
-      precision: $('precision').value || undefined,
-      threads: Number($('threads').value) || undefined,
-      signal: mine.signal,
+      ...options,
       onProgress(progress) {
         if (loading === mine) showProgress(progress);
       },
@@ -79,6 +91,7 @@ async function replaceModel(from, mine) {
     if (loading === mine) {
       loading = null;
       show('loading', false);
+      await shelf.refresh();
     }
   }
 }
@@ -260,4 +273,5 @@ wireControls({
   reload: () => open(source),
   cancelLoading: () => loading?.abort(),
 });
+await shelf.refresh();
 open(say.SERVED.url);

@@ -47,8 +47,14 @@ export function facts(info, source) {
     ['Variant', info.variant],
     ['Precision', info.precision],
     ['Threads', info.threads + (info.threadsReason ? `: ${info.threadsReason}` : '')],
+    ...(source instanceof File ? [] : [/** @type {[string, string]} */ (['Kept', info.cached ? 'in this browser' : 'no'])]),
+    ...info.warnings.map((warning) => /** @type {[string, string]} */ (['Note', warning])),
   ];
 }
+
+/** @param {import('../index.js').Estimate} estimate */
+export const needs = ({ bytes, fits, reason }) =>
+  `It needs ${megabytes(bytes.total)} of memory${fits ? ', which this device has' : `. It does not fit: ${reason}`}.`;
 
 /** @param {ModelInfo} info @param {number} [tokensPerSecond] */
 export function status(info, tokensPerSecond) {
