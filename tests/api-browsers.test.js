@@ -15,10 +15,11 @@ import { partName, split } from './kit/split-model.js';
 const CHATML =
   "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}<|im_start|>assistant\n";
 const FILE = makeModel({ vocabulary: 'bpe', chatTemplate: CHATML, nVocab: 400, nCtx: 256, type: 'Q8_0' });
-/** The same model with a template that would never end. */
+/** The same model with a template of which one step, which nothing can stop from within, would never end. */
 const ENDLESS = makeModel({
   vocabulary: 'bpe',
-  chatTemplate: '{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}',
+  chatTemplate:
+    '{% set ns = namespace(s=[1]) %}{% for i in range(40) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s == ns.s }}',
   nVocab: 400,
   nCtx: 256,
   type: 'Q8_0',
@@ -71,6 +72,7 @@ for (const name of BROWSERS) {
       ['text', 'FORMAT', /GGUF/],
       ['no worker', 'WORKER', /absent\.js/],
       ['no wasm', 'NETWORK', /lm-/],
+      ['no template', 'WORKER', /absent\.js/],
       ['endless template', 'TEMPLATE', /template failed: .*longer than \d+ ms/],
       ['closed', 'CLOSED', /closed/],
     ];
@@ -79,6 +81,8 @@ for (const name of BROWSERS) {
       assert.match(told[what].message, message);
     }
     assert.deepEqual(told['after the endless template'], expected);
+    assert.ok(told['endless template'].ms < 5_000, `${told['endless template'].ms} ms`);
+    assert.equal(told['render elsewhere'], '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant');
     assert.equal(told.headers.kind, 'TypeError');
     assert.deepEqual([told.aborted.kind, told.aborted.message], ['TypeError', 'enough']);
     assert.equal(told.abort.kind, 'AbortError');

@@ -244,9 +244,14 @@ test('files of the package that are not where they should be', async () => {
   mkdirSync(wrong);
   for (const name of ['simd', 'relaxed']) writeFileSync(join(wrong, `lm-${name}.wasm`), Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0));
   await assert.rejects(load(path, { threads: 1, assets: { wasm: wrong } }), { code: 'MISMATCH' });
-  const right = { worker: '../web/worker.js', thread: '../web/thread.js', wasm: '../dist' };
+  const untemplated = await load(path, { assets: { template: join(folder, 'absent.js') } });
+  for (let i = 0; i < 2; i++) await assert.rejects(untemplated.chat().send('Hi').text(), { code: 'WORKER', message: /absent\.js/ });
+  assert.ok(await untemplated.generate('to sit on', greedy).text());
+  await untemplated.close();
+  const right = { worker: '../web/worker.js', thread: '../web/thread.js', template: '../web/template.js', wasm: '../dist' };
   const assets = Object.fromEntries(Object.entries(right).map(([k, v]) => [k, fileURLToPath(new URL(v, import.meta.url))]));
   const other = await load(path, { threads: 2, assets });
+  assert.equal(await other.render([]), await model.render([]));
   await other.close();
 });
 
@@ -313,6 +318,10 @@ test('messages are written as the template says', async () => {
   await plain.close();
 });
 
+/** One step over 2^40 items, which nothing can stop from within. */
+const ENDLESS_STEP =
+  '{% set ns = namespace(s=[1]) %}{% for i in range(40) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s == ns.s }}';
+
 test('a template that fails says so, within its bounds, and the model stays loaded', async () => {
   const expected = await model.generate('to sit on', greedy).text();
   for (const [template, sentence] of [
@@ -320,6 +329,10 @@ test('a template that fails says so, within its bounds, and the model stays load
     ["{{ raise_exception('only one turn') }}", /only one turn/],
     ['{{ messages.pop().nonsense.deeper }}', /template failed: ./],
     [`{% for a in range(100000) %}${'{% for b in range(100000) %}'}{% endfor %}{% endfor %}`, /template failed: .*longer than \d+ ms/],
+    [ENDLESS_STEP, /template failed: .*longer than \d+ ms/],
+    ["{{ 'a' * 1000000000 }}", /template failed: .*characters/],
+    ["{% set x = 'x' * 4000000 %}{{ x.replace('x', x) }}", /template failed: .*(makes too much|longer)/],
+    ['{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}', /template failed: ./],
     ["{% for a in range(1000) %}{{ 'x' * 100000 }}{% endfor %}", /template failed: .*4194304|template failed: .*characters/],
   ]) {
     const other = await load(makeModel({ vocabulary: 'bpe', chatTemplate: template, nVocab: 400, nCtx: 256, type: 'Q8_0' }), { threads: 1 });

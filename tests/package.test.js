@@ -50,7 +50,7 @@ test('the package holds what it exports and all it needs, and nothing of the dem
     ...Object.values(manifest.exports).flatMap((to) => (typeof to === 'string' ? [] : Object.values(to))),
   ];
   const modules = [...VARIANTS, ...WIDE_VARIANTS].map((name) => `dist/lm-${name}.wasm`);
-  const bundles = ['index', 'engine', 'worker', 'thread'].map((name) => `dist/${name}.js`);
+  const bundles = ['index', 'engine', 'worker', 'thread', 'template'].map((name) => `dist/${name}.js`);
   for (const name of [
     ...targets.map((to) => to.replace('./', '')),
     ...modules,

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
-const ENTRIES = ['index', 'engine', 'worker', 'thread'];
+const ENTRIES = ['index', 'engine', 'worker', 'thread', 'template'];
 
 /** The sources find the wasm modules in ../dist/; a bundle stands among them. */
 const besideTheModules = {

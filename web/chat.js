@@ -1,13 +1,14 @@
 /**
  * Messages -> prompt, through the template that the model file carries.
  *
- * What a message says must not steer the chat. So where one holds the text of a control token (or, at its
- * end, the beginning of one), the first character of that text is replaced by a mark, a private-use character
- * that occurs nowhere else; the rendering is cut at its control tokens, which only the template can have
- * written; then the marks turn back. The ids are those of the whole rendering, had it no forged token.
+ * What a message says must not steer the chat. So the template is run twice: on messages in which no more than
+ * whole control tokens are hidden, and, where it is not the same, on messages in which all are hidden that could
+ * begin one. Hidden means that the character is replaced by a mark, a private-use character that occurs nowhere
+ * else. If the first rendering has the control tokens of the second, they are the template's own; else the
+ * template joins pieces of messages to one, and the second rendering is taken. The text is cut at its control
+ * tokens, then the marks turn back: the ids are those of the whole rendering, had it no forged token.
  */
 import { ModelError } from './errors.js';
-import { compile } from './jinja/template.js';
 
 /**
  * @typedef {import('./tokenizer.js').Meta} Meta
@@ -20,34 +21,30 @@ const [FIRST_MARK, LAST_MARK] = [0xe000, 0xf8ff];
 /**
  * @param {Meta} meta
  * @param {import('./tokenizer.js').Tokenizer} tokenizer
+ * @param {import('./renderer.js').Renderer} renderer
  */
-export function createTemplate(meta, tokenizer) {
+export function createTemplate(meta, tokenizer, renderer) {
   const source = meta('tokenizer.chat_template');
-  const forgery = forgeries(tokenizer.controlTexts);
+  const control = oneOf(tokenizer.controlTexts);
+  const beginning = oneOf(tokenizer.controlTexts.map(([first]) => first));
   const spelling = (/** @type {number | undefined} */ id) => (id === undefined ? '' : tokenizer.spelling(id));
-  /** @type {ReturnType<typeof compile> | undefined} */
-  let compiled;
 
   /**
    * @param {object[]} messages
    * @param {RenderOptions} [options]
    */
-  function render(messages, { addGenerationPrompt = true, tools, now = new Date() } = {}) {
+  async function render(messages, { addGenerationPrompt = true, tools, now = new Date() } = {}) {
     if (typeof source !== 'string') {
       throw new ModelError('TEMPLATE', 'the model has no chat template; generate() can continue a text');
     }
-    try {
-      compiled ??= compile(source);
-      return compiled({
-        messages,
-        ...(tools && { tools }),
-        add_generation_prompt: addGenerationPrompt,
-        bos_token: spelling(tokenizer.bos),
-        eos_token: spelling(tokenizer.eos),
-      }, now);
-    } catch (error) {
-      throw failure(error);
-    }
+    const vars = {
+      messages,
+      ...(tools && { tools }),
+      add_generation_prompt: addGenerationPrompt,
+      bos_token: spelling(tokenizer.bos),
+      eos_token: spelling(tokenizer.eos),
+    };
+    return renderer.render(source, vars, now);
   }
 
   /**
@@ -55,11 +52,19 @@ export function createTemplate(meta, tokenizer) {
    * @param {object[]} messages
    * @param {RenderOptions} [options]
    */
-  function encode(messages, options = {}) {
-    const marks = new Marks(`${source}${JSON.stringify([messages, options.tools])}`);
-    const guard = (/** @type {string} */ text) =>
-      forgery ? text.replace(forgery, ([first, ...rest]) => marks.of(first) + rest.join('')) : text;
-    const text = render(eachString(messages, guard), { ...options, tools: eachString(options.tools, guard) });
+  async function encode(messages, { tools, ...options } = {}) {
+    const marks = new Marks(`${source}${JSON.stringify([messages, tools])}`);
+    const hidden = (/** @type {string} */ [first, ...rest]) => marks.of(first) + rest.join('');
+    const hide = (/** @type {RegExp} */ what) =>
+      eachString({ messages, tools }, (text) => text.replace(what, hidden));
+    const rendered = (/** @type {{ messages: object[], tools?: object[] }} */ { messages, tools }) =>
+      render(messages, { ...options, tools });
+    const [open, closed] = [hide(control), hide(beginning)];
+    let text = await rendered(open);
+    if (JSON.stringify(open) !== JSON.stringify(closed)) {
+      const safe = await rendered(closed);
+      if (String(text.match(control)) !== String(safe.match(control))) text = safe;
+    }
     return tokenizer.prompt(text, { special: true, restore: (part) => marks.restore(part) });
   }
 
@@ -68,39 +73,27 @@ export function createTemplate(meta, tokenizer) {
 
 /**
  * A template on cases, as `tabllama render` wants it.
+ * @param {import('./renderer.js').Renderer} renderer
  * @param {string} source
  * @param {Case[]} cases
  * @param {{ now?: Date }} [options]
- * @returns {({ text: string } | { error: string })[]}
  */
-export function renderCases(source, cases, { now = new Date() } = {}) {
-  return cases.map(({ vars = {} }) => {
-    try {
-      return { text: compile(source)(vars, now) };
-    } catch (error) {
-      return { error: failure(error).message };
-    }
-  });
+export async function renderCases(renderer, source, cases, { now = new Date() } = {}) {
+  const outcome = (/** @type {Case} */ { vars = {} }) =>
+    renderer.render(source, vars, now).then(
+      (text) => ({ text }),
+      (error) => {
+        if (error.code === 'TEMPLATE') return { error: String(error.message) };
+        throw error;
+      },
+    );
+  return Promise.all(cases.map(outcome));
 }
 
-/** @param {unknown} error */
-function failure(error) {
-  const { message } = /** @type {Error} */ (error);
-  // The engine's own words on a full stack or an overlong string would tell nobody anything.
-  const reason = error instanceof RangeError ? 'it is nested too deeply or makes too much' : message;
-  return new ModelError('TEMPLATE', `the chat template failed: ${reason}`, { cause: error });
-}
-
-/**
- * Finds control texts anywhere, and at the end of a text the beginning of one, which the next part of a
- * message could complete.
- * @param {string[]} texts
- */
-function forgeries(texts) {
-  if (texts.length === 0) return undefined;
-  const beginnings = texts.flatMap(([...chars]) => chars.map((_, i) => chars.slice(0, i).join('')).slice(1));
-  const atEnd = [...new Set(beginnings)].map((text) => `${literal(text)}$`);
-  return new RegExp([...texts.map(literal), ...atEnd].sort((a, b) => b.length - a.length).join('|'), 'gu');
+/** Any of the texts, the longest one. @param {string[]} texts */
+function oneOf(texts) {
+  const longestFirst = [...new Set(texts)].sort((a, b) => b.length - a.length);
+  return new RegExp(longestFirst.map(literal).join('|') || '(?!)', 'gu');
 }
 
 /** @param {string} text */

@@ -130,7 +130,7 @@ export interface LoadOptions {
   /** At most ten times a second, always a first and a last time. `total` is missing where nobody knows it. */
   onProgress?(progress: Progress): void;
   /** Where the package's files are served, if not beside index.js: `wasm` is the folder of the lm-*.wasm. */
-  assets?: { worker?: string; thread?: string; wasm?: string };
+  assets?: { worker?: string; thread?: string; template?: string; wasm?: string };
 }
 
 export interface Progress {

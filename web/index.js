@@ -16,10 +16,12 @@ export { support } from './features.js';
 
 /**
  * Where the package's other files are. Bundlers look for these very forms and put the files in place; in
- * dist/ the wasm modules stand beside this file.
+ * dist/ all stand beside this file.
  */
 const FILES = {
   thread: () => new URL('./thread.js', import.meta.url),
+  /** A page needs the bundle, Node can do without one. */
+  template: () => (onNode() ? new URL('template.js', FILES.thread()) : new URL('../dist/template.js', import.meta.url)),
   wasm: () => ({
     simd: new URL('../dist/lm-simd.wasm', import.meta.url).href,
     relaxed: new URL('../dist/lm-relaxed.wasm', import.meta.url).href,
@@ -45,10 +47,11 @@ const resolve = (address) =>
  */
 function filesFor(assets) {
   const thread = assets.thread ? resolve(assets.thread) : FILES.thread().href;
+  const template = assets.template ? resolve(assets.template) : FILES.template().href;
   const wasm = FILES.wasm();
-  if (assets.wasm === undefined) return { thread, wasm };
+  if (assets.wasm === undefined) return { thread, template, wasm };
   const folder = resolve(assets.wasm.endsWith('/') ? assets.wasm : `${assets.wasm}/`);
-  return { thread, wasm: Object.fromEntries(Object.keys(wasm).map((name) => [name, new URL(`lm-${name}.wasm`, folder).href])) };
+  return { thread, template, wasm: Object.fromEntries(Object.keys(wasm).map((name) => [name, new URL(`lm-${name}.wasm`, folder).href])) };
 }
 
 /**

@@ -99,7 +99,7 @@ const sha256 = (value, name) => {
 };
 
 /** @type {Record<string, Check>} */
-const ASSETS = { worker: string, thread: string, wasm: string };
+const ASSETS = { worker: string, thread: string, template: string, wasm: string };
 
 /** Their ranges are those of src/override.def. @type {Record<string, Check>} */
 const ROPE = {

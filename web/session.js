@@ -22,7 +22,7 @@ const DEFAULTS = Object.fromEntries(Object.entries(SAMPLERS).map(([name, { other
  * @typedef {Pick<import('./evaluator.js').Engine,
  *   'info' | 'seq' | 'drop' | 'rewind' | 'eval' | 'setSampler' | 'seed' | 'bias' | 'sample'>} Engine
  * @typedef {Pick<import('./tokenizer.js').Tokenizer, 'bos' | 'eogIds' | 'prompt' | 'stream'>} Tokenizer
- * @typedef {{ encode: (messages: any[]) => number[] }} Template
+ * @typedef {{ encode: (messages: any[]) => Promise<number[]> }} Template
  * @typedef {{ seq: number, ids: number[] }} Slot
  * @typedef {import('./index.js').Result} Result
  * @typedef {{ text: string } | { tokens: number[] } | { messages: any[] }} Prompt
@@ -82,7 +82,8 @@ export class Session {
    */
   async #generate(name, prompt, options, job) {
     job.signal.throwIfAborted();
-    const ids = this.#idsOf(prompt);
+    const ids = await this.#idsOf(prompt);
+    job.signal.throwIfAborted();
     const slot = this.#slot(name);
     const cached = this.#keepPrefix(slot, ids);
     const pause = new Pause();
@@ -98,12 +99,12 @@ export class Session {
 
   /**
    * @param {Prompt} prompt
-   * @returns {number[]}
+   * @returns {Promise<number[]>}
    */
-  #idsOf(prompt) {
+  async #idsOf(prompt) {
     const ids =
       'text' in prompt ? this.#tokenizer.prompt(prompt.text, { special: true })
-      : 'messages' in prompt ? this.#template.encode(prompt.messages)
+      : 'messages' in prompt ? await this.#template.encode(prompt.messages)
       : prompt.tokens;
     if (ids.length === 0) {
       const { bos } = this.#tokenizer;

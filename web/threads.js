@@ -2,8 +2,7 @@
  * threads.js: how many threads, and starting and ending the compute workers, in Node and browsers.
  */
 
-import { onNode, startNodeWorker } from './node.js';
-import { workerPort } from './rpc.js';
+import { startWorker, within } from './workers.js';
 
 /** @typedef {{ threads: number, reason: string | null }} ThreadChoice  the reason says why fewer or only one */
 
@@ -49,26 +48,6 @@ export function chooseThreads({
     reason:
       threads === asked ? null : `${asked} asked for, ${threads} is the bound with ${least} logical cores`,
   };
-}
-
-/** @param {string | URL} url */
-const startWorker = (url) =>
-  onNode() ? startNodeWorker(url) : workerPort(new Worker(url, { type: 'module' }));
-
-/**
- * @param {Promise<unknown>} promise
- * @param {number} ms
- * @returns {Promise<boolean>} whether it settled in time
- */
-async function within(promise, ms) {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  const late = new Promise((resolve) => (timer = setTimeout(resolve, ms, false)));
-  try {
-    return await Promise.race([promise.then(() => true), late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** The compute workers of one engine. */

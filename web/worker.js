@@ -7,6 +7,7 @@ import { ModelError } from './errors.js';
 import { estimate } from './estimate.js';
 import { createLoader, feedHeader } from './loader.js';
 import { onNode, parentNodePort } from './node.js';
+import { Renderer } from './renderer.js';
 import { Rpc, parentPort } from './rpc.js';
 import { Session } from './session.js';
 import { progress, withSource } from './source.js';
@@ -28,7 +29,7 @@ const handlers = {
   async load({ origin, sha256, cache, options, files }, job) {
     const report = { files: 0, kept: 0, warnings: [] };
     const how = { origin, sha256, cache, report };
-    const work = reading(how, engineOptions(options, files), job, (source, loader) => load(source, loader, job));
+    const work = reading(how, engineOptions(options, files), job, (source, loader) => load(source, loader, files.template, job));
     settled = work.catch(() => {}); // the await below throws it
     loaded = await work;
     return infoOf(loaded, report);
@@ -109,10 +110,11 @@ async function reading({ origin, ...how }, options, { signal }, use) {
  * Everything that can be refused from the header alone is refused before the weights are asked for.
  * @param {import('./source.js').Opened} source
  * @param {import('./loader.js').Loader} loader
+ * @param {string} templateUrl
  * @param {import('./rpc.js').Job} job
  * @returns {Promise<Loaded>}
  */
-async function load(source, loader, job) {
+async function load(source, loader, templateUrl, job) {
   const meter = progress(job.send, source.total);
   if (source.exact) loader.fileBytes = source.total;
   let tokenizer, template;
@@ -123,7 +125,7 @@ async function load(source, loader, job) {
       await loader.plan();
       const meta = (/** @type {string} */ key) => loader.meta(key);
       tokenizer = createTokenizer(meta);
-      template = createTemplate(meta, tokenizer);
+      template = createTemplate(meta, tokenizer, new Renderer(templateUrl));
       await loader.allocate();
       taken += loader.push(chunk.subarray(taken));
     }

@@ -1,6 +1,7 @@
 /** render.js: `render`: a chat template, from a file or a model's header, on cases. */
 import { renderCases } from '../chat.js';
 import { readHeader } from '../engine.js';
+import { Renderer } from '../renderer.js';
 import { UsageError, sourceOptions } from './options.js';
 import { readCases, readText, writeJson } from './output.js';
 
@@ -25,5 +26,6 @@ export async function render(model, options) {
   if (!options.cases) throw new UsageError('render needs --cases FILE');
   const template = await templateOf(model, options);
   const cases = await readCases(options.cases);
-  await writeJson({ cases: renderCases(template, cases, { now: options.now }) });
+  const renderer = new Renderer(new URL('../template.js', import.meta.url));
+  await writeJson({ cases: await renderCases(renderer, template, cases, { now: options.now }) });
 }

@@ -8,11 +8,12 @@ const outcomes = {};
 
 /** Runs one check; an error is an outcome too. */
 async function tell(name, check) {
+  const start = performance.now();
   try {
     outcomes[name] = await check();
   } catch (error) {
     const { name: kind, code, message } = error;
-    outcomes[name] = { kind, code, message, ours: error instanceof ModelError };
+    outcomes[name] = { kind, code, message, ours: error instanceof ModelError, ms: performance.now() - start };
   }
 }
 
@@ -64,6 +65,10 @@ await tell('no worker', () => load(MODEL, { assets: { worker: 'absent.js' } }));
 await tell('no wasm', () => load(MODEL, { assets: { wasm: 'absent' } }));
 await tell('assets', () => answerFrom(MODEL, { assets: { worker: '/dist/worker.js', thread: '/dist/thread.js', wasm: '/dist' } }));
 await tell('aborted', () => load(MODEL, { signal: AbortSignal.abort(new TypeError('enough')) }));
+
+const hi = [{ role: 'user', content: 'Hi' }];
+await tell('no template', async () => (await load(MODEL, { assets: { template: 'absent.js' } })).render(hi));
+await tell('render elsewhere', async () => (await load(MODEL, { assets: { template: '/dist/template.js' } })).render(hi));
 
 const model = await load(MODEL);
 await tell('abort', async () => {
