@@ -2,7 +2,7 @@
  * npm test [-- FILE...]: sets up what is missing, then runs the tests: what depends on the version of
  * Node in the older ones, and last everything in the newest. With files: those alone, in this Node.
  */
-import { spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { ready } from '../web/demo/ready.js';
@@ -14,19 +14,35 @@ const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const ALL = readdirSync(new URL('.', import.meta.url))
   .filter((name) => name.endsWith('.test.js'))
   .map((name) => `tests/${name}`);
-/** They start compilers and browsers, or look at files: the same whichever Node does. */
-const ONCE = ['api-browsers', 'browser', 'cache-browsers', 'demo-cache', 'kernels', 'native', 'package', 'serve'].map(
-  (name) => `tests/${name}.test.js`,
-);
+/** They start compilers and browsers, look at files, or compute for long: the same whichever Node does. */
+const ONCE = [
+  'api-browsers', 'browser', 'cache-browsers', 'demo-cache', 'kernels', 'native', 'package', 'perplexity', 'serve',
+].map((name) => `tests/${name}.test.js`);
 const NEWEST = 24;
 const OLDER = [20, 22];
 /** For a test that hangs. */
 const TIMEOUT_MS = 15 * 60e3;
 
-/** @param {string} node @param {string[]} files @returns {boolean} whether all passed */
-function passes(node, files) {
+/**
+ * @param {string} node
+ * @param {string[]} files
+ * @param {string} [title] of what it says, shown when it has ended
+ * @returns {Promise<boolean>} whether all passed
+ */
+function passes(node, files, title) {
+  const output = title ? 'pipe' : 'inherit';
   const args = ['--test', '--test-reporter=spec', `--test-timeout=${TIMEOUT_MS}`, ...files];
-  return spawnSync(node, args, { cwd: ROOT, stdio: 'inherit' }).status === 0;
+  const child = spawn(node, args, { cwd: ROOT, stdio: ['inherit', output, output] });
+  /** @type {Buffer[]} */
+  const said = [];
+  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (data) => said.push(data));
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code) => {
+      if (title) process.stdout.write(`\n${title}\n${Buffer.concat(said)}`);
+      resolve(code === 0);
+    });
+  });
 }
 
 try {
@@ -34,16 +50,16 @@ try {
   const named = process.argv.slice(2);
   const passed = [];
   if (named.length > 0) {
-    passed.push(passes(process.execPath, named));
+    passed.push(await passes(process.execPath, named));
   } else {
     installPackages();
     await fetchGemma3();
-    const nodes = [...OLDER, NEWEST].map(nodeOf);
-    for (const [i, node] of nodes.entries()) {
-      const newest = i === nodes.length - 1;
-      console.log(`\nNode ${newest ? NEWEST : OLDER[i]}`);
-      passed.push(passes(node, newest ? ALL : ALL.filter((file) => !ONCE.includes(file))));
-    }
+    const [newest, ...older] = [NEWEST, ...OLDER].map(nodeOf);
+    const some = ALL.filter((file) => !ONCE.includes(file));
+    console.log(`\nNode ${OLDER.join(' and ')} at once, on what depends on the version: both tell at the end`);
+    passed.push(...(await Promise.all(older.map((node, i) => passes(node, some, `Node ${OLDER[i]}`)))));
+    console.log(`\nNode ${NEWEST}`);
+    passed.push(await passes(newest, ALL));
   }
   if (passed.includes(false)) process.exitCode = 1;
 } catch (error) {
