@@ -723,6 +723,19 @@ test('a process ends by itself, idle model or not, and rejections that nobody as
   assert.equal(stderr, '');
 });
 
+test('closing a model that works ends it, and not the process', async () => {
+  const { stdout, stderr } = await run(`
+    const model = await load(path);
+    const endless = { logitBias: { 2: -Infinity, 0: -Infinity } };
+    const answers = [model.generate('to sit on', endless), model.generate('on', endless)].map((answer) => answer.text());
+    const outcomes = Promise.allSettled(answers);
+    await model.tokenize('');
+    await Promise.all([model.close(), model.close()]);
+    console.log((await outcomes).map(({ reason }) => reason.code).join());`);
+  assert.equal(stdout, 'CLOSED,CLOSED\n');
+  assert.equal(stderr, '');
+});
+
 test('timers live while a model works, and Ctrl-C ends it', async () => {
   const file = join(folder, 'endless.mjs');
   writeFileSync(file, `

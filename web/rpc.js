@@ -48,6 +48,8 @@ export class Rpc {
   #lastId = 0;
   /** @type {Error | undefined} */
   #failure;
+  /** @type {unknown} */
+  #closed;
 
   /**
    * @param {Port} port
@@ -93,21 +95,23 @@ export class Rpc {
       });
     } finally {
       this.#calls.delete(id);
-      if (this.#calls.size === 0) this.#port.hold(false);
+      if (this.#calls.size === 0 && !this.#failure) this.#port.hold(false);
       signal?.removeEventListener('abort', onAbort);
       stop?.removeEventListener('abort', onStop);
     }
   }
 
   /**
-   * Ends everything: calls that wait and calls to come reject with `error`. Once.
+   * Ends everything: calls that wait and calls to come reject with the first `error`.
    * @param {Error} error
    */
   async fail(error) {
-    if (this.#failure) return;
-    this.#failure = error;
-    for (const call of this.#calls.values()) call.reject(error);
-    await this.#port.close();
+    if (!this.#failure) {
+      this.#failure = error;
+      for (const call of this.#calls.values()) call.reject(error);
+      this.#closed = this.#port.close(); // which keeps the process alive until it is done
+    }
+    await this.#closed;
   }
 
   /** @param {any} message */
