@@ -309,6 +309,7 @@ test('messages are written as the template says', async () => {
   assert.equal(await model.render(conversation, { addGenerationPrompt: false }), turns);
   await assert.rejects(model.render('Hi'), TypeError);
   await assert.rejects(model.render([{ role: 'user' }]), /messages\[0\]\.content/);
+  await assert.rejects(model.render(conversation, { tools: [{ run() {} }] }), { name: 'TypeError', message: /tools.*copied/ });
   await assert.rejects(model.render(conversation, { addGenerationPromt: true }), /did you mean 'addGenerationPrompt'/);
   const plain = await load(makeModel({ vocabulary: 'bpe' }), { threads: 1 });
   assert.equal(plain.info.hasTemplate, false);
@@ -437,7 +438,12 @@ test('wrong arguments of generate are said at once', () => {
     ['a', { stop: [''] }, RangeError, /stop/],
     ['a', { stop: 5 }, TypeError, /stop/],
     ['a', { logitBias: { 400: 1 } }, RangeError, /400/],
-    ['a', { logitBias: { x: 1 } }, RangeError, /NaN/],
+    ['a', { logitBias: { x: 1 } }, RangeError, /logitBias has the key 'x'/],
+    ['a', { logitBias: { '': 1 } }, RangeError, /logitBias has the key ''/],
+    ['a', { logitBias: { 1: 1e39 } }, RangeError, /logitBias\[1\] is 1e\+39/],
+    ['a', new Map([['seed', 1]]), TypeError, /plain object/],
+    ['a', [], TypeError, /an array/],
+    [[{ role: 'user', content: 'a', then() {} }], {}, TypeError, /messages\[0\].*copied/],
     ['a', { logitBias: { 1: NaN } }, RangeError, /logitBias/],
     ['a', { logitBias: 5 }, TypeError, /logitBias/],
     ['a', { signal: 5 }, TypeError, /signal/],

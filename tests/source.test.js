@@ -114,6 +114,9 @@ test('what is no source is a TypeError at once', () => {
   for (const source of [undefined, null, 5, {}, [], '', Promise.resolve(), new Response('x')]) {
     assert.throws(() => describe(source), TypeError, String(source));
   }
+  for (const source of ['http://', 'http://[1', 'hf:a/b/c.gguf']) {
+    assert.throws(() => describe(source, source.startsWith('hf') ? { hub: 'nowhere' } : {}), { name: 'TypeError', message: /is not a URL/ });
+  }
   const locked = streamOf(FILE, 10);
   locked.getReader();
   assert.throws(() => describe(locked), TypeError);
@@ -175,7 +178,7 @@ test('every fault is an error of its own kind that names the address and the num
   await assert.rejects(open(join(folder, 'absent.gguf')), { code: 'FILE', message: /absent\.gguf: there is no such file/ });
   await assert.rejects(open(folder), { code: 'FILE', message: /folder/ });
   const failing = new ReadableStream({ pull: (controller) => controller.error(new Error('pulled out')) });
-  await assert.rejects(async () => read(await open(failing)), /pulled out/);
+  await assert.rejects(async () => read(await open(failing)), { code: 'FILE', message: /broke off: pulled out/ });
   await assert.rejects(async () => read(await open(streamOf('text', 2))), TypeError);
 });
 

@@ -162,6 +162,7 @@ test('hf: names a file on the hub; the token goes there and no further', async (
   const nameOf = (source) => describe(source).origin.name;
   assert.equal(nameOf('hf:a/b/c.gguf'), 'https://huggingface.co/a/b/resolve/main/c.gguf');
   assert.equal(nameOf('hf:a/b@v1.0/c/d.gguf'), 'https://huggingface.co/a/b/resolve/v1.0/c/d.gguf');
+  assert.equal(nameOf('hf:a/b/100%.gguf'), 'https://huggingface.co/a/b/resolve/main/100%25.gguf');
   assert.equal(nameOf('hf:a/b@refs%2Fpr%2F1/c.gguf'), 'https://huggingface.co/a/b/resolve/refs%2Fpr%2F1/c.gguf');
   assert.deepEqual(describe('hf:a/b/m-00001-of-00002.gguf').origin.parts.map(({ name }) => name.split('/').pop()), ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf']);
   for (const wrong of ['hf:a', 'hf:a/b', 'hf:a/b/', 'hf:/b/c', 'hf:a/b@/c']) assert.throws(() => describe(wrong), TypeError, wrong);

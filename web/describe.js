@@ -139,11 +139,20 @@ function addressOf(source, hub) {
   const text = String(source);
   if (text === '') throw new TypeError('source is an empty string');
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(text)?.[1].toLowerCase();
-  if (scheme === 'hf') return { kind: 'url', name: onHub(text, hub) };
+  if (scheme === 'hf') return { kind: 'url', name: urlOf(onHub(text, hub)) };
   if (hub !== undefined) throw new TypeError(`hub is for a model by hf:owner/repo/file, not for ${text}`);
   if (onNode() && (!scheme || scheme === 'file')) return { kind: 'path', name: absolutePath(text) };
+  return { kind: 'url', name: urlOf(text) };
+}
+
+/** @param {string} text */
+function urlOf(text) {
   const { document, location } = globalThis;
-  return { kind: 'url', name: new URL(text, document?.baseURI ?? location?.href).href };
+  try {
+    return new URL(text, document?.baseURI ?? location?.href).href;
+  } catch (cause) {
+    throw new TypeError(`'${text}' is not a URL`, { cause });
+  }
 }
 
 /**
@@ -154,8 +163,17 @@ function addressOf(source, hub) {
 function onHub(text, hub = HUB) {
   const [, owner, repo, revision = 'main', file] = /^hf:([\w.-]+)\/([\w.-]+)(?:@([^/]+))?\/(.+)$/i.exec(text) ?? [];
   if (!file) throw new TypeError(`'${text}' must be hf:owner/repo/file.gguf, or with a revision hf:owner/repo@main/file.gguf`);
-  const encode = (/** @type {string} */ one) => encodeURIComponent(decodeURIComponent(one));
+  const encode = (/** @type {string} */ one) => encodeURIComponent(decoded(one));
   return `${hub.replace(/\/+$/, '')}/${owner}/${repo}/resolve/${encode(revision)}/${file.split('/').map(encode).join('/')}`;
+}
+
+/** @param {string} name as a URL has it, or as it is */
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name; // its percent sign stands for itself
+  }
 }
 
 /**
@@ -206,7 +224,9 @@ function streamReader(stream) {
   return {
     async read() {
       while (rest.length === 0) {
-        const { done, value } = await reader.read();
+        const { done, value } = await reader.read().catch((cause) => {
+          throw new ModelError('FILE', `the stream broke off: ${cause?.message ?? cause}`, { cause });
+        });
         if (done) return null;
         const bytes = viewOf(value);
         if (!bytes) throw new TypeError('the ReadableStream gives something else than bytes');

@@ -3,7 +3,7 @@
  * order of the calls and the conversations; the worker keeps nothing that could not be computed again.
  */
 import { ModelError } from './errors.js';
-import { CHAT, GENERATE, RENDER, TOKENIZE, check, messages, prompt, text, tokens } from './options.js';
+import { CHAT, GENERATE, RENDER, TOKENIZE, biased, check, messages, prompt, text, tokens } from './options.js';
 
 /** @typedef {import('./index.js').Message} Message */
 /** @typedef {import('./index.js').Piece} Piece */
@@ -74,7 +74,7 @@ export class Model {
   chat(options) {
     const { system, messages: given = [] } = check(options, CHAT);
     const slot = ++this.#lastSlot;
-    const first = system === undefined ? given : [{ role: 'system', content: system }, ...given];
+    const first = system === undefined ? given : [Object.freeze({ role: 'system', content: system }), ...given];
     return new Chat(first, {
       check: (options) => this.#check(options),
       generate: (turn, ...rest) => this.#generate({ slot, ...turn }, ...rest),
@@ -94,7 +94,7 @@ export class Model {
   /** @param {any} options */
   #check(options) {
     const checked = check(options, GENERATE);
-    tokens((checked.logitBias ?? []).map((/** @type {[number, number]} */ [id]) => id), this.#info.nVocab);
+    biased(checked.logitBias ?? [], this.#info.nVocab);
     return checked;
   }
 
@@ -168,14 +168,15 @@ export class Chat {
    */
   send(content, options) {
     const checked = this.#model.check(options);
-    const question = { role: 'user', content: text(content, 'text') };
+    const question = Object.freeze({ role: 'user', content: text(content, 'text') });
     const prompt = () => {
       if (this.#closed) throw new ModelError('CLOSED', 'the chat is closed');
       return { messages: [...this.#messages, question] };
     };
     /** @param {Result} result */
     const keep = (result) => {
-      this.#messages = Object.freeze([...this.#messages, question, { role: 'assistant', content: result.text }]);
+      const answer = Object.freeze({ role: 'assistant', content: result.text });
+      this.#messages = Object.freeze([...this.#messages, question, answer]);
     };
     return new Generation((send, stop) => this.#model.generate({ prompt, keep }, checked, send, stop));
   }

@@ -24,11 +24,17 @@ export const SAMPLERS = {
 export const REPEAT_LAST_N = 64;
 const MOST_LAST_N = 4096;
 const MOST_BIASES = 1024;
+/** That lm_bind plans for. */
+const MOST_CONTEXT = 2 ** 20;
 
 /** @typedef {(value: any, name: string) => any} Check  returns what goes to the worker */
 
 /** @param {any} value */
-const shown = (value) => (typeof value === 'string' ? `'${value}'` : value === null || typeof value !== 'object' ? String(value) : 'an object');
+const shown = (value) =>
+  typeof value === 'string' ? `'${value}'`
+  : value === null || typeof value !== 'object' ? String(value)
+  : Array.isArray(value) ? 'an array'
+  : 'an object';
 
 /**
  * @param {string} name
@@ -77,10 +83,14 @@ const stop = (value, name) => {
 /** @type {Check} */
 const logitBias = (value, name) => {
   if (value === null || typeof value !== 'object') throw wrongType(name, value, 'an object of token id: number');
-  const pairs = (value instanceof Map ? [...value] : Object.entries(value)).map(([id, bias]) => {
+  const pairs = (value instanceof Map ? [...value] : Object.entries(value)).map(([key, bias]) => {
+    const id = typeof key === 'string' && /^\d+$/.test(key) ? Number(key) : key;
+    if (!Number.isInteger(id)) throw new RangeError(`${name} has the key ${shown(key)}, must be a token id`);
     if (typeof bias !== 'number') throw wrongType(`${name}[${id}]`, bias, 'a number');
-    if (Number.isNaN(bias) || bias === Infinity) throw new RangeError(`${name}[${id}] is ${bias}, must be finite or -Infinity`);
-    return [Number(id), bias];
+    if (!(Math.fround(bias) < Infinity)) {
+      throw new RangeError(`${name}[${id}] is ${bias}, must be finite in 32 bits or -Infinity`);
+    }
+    return [id, bias];
   });
   if (pairs.length > MOST_BIASES) throw new RangeError(`${name} has ${pairs.length} entries, at most ${MOST_BIASES} can be`);
   return pairs;
@@ -88,7 +98,7 @@ const logitBias = (value, name) => {
 
 /** @type {Check} */
 const tools = (value, name) => {
-  if (Array.isArray(value) && value.every((tool) => tool !== null && typeof tool === 'object')) return value;
+  if (Array.isArray(value) && value.every((tool) => tool !== null && typeof tool === 'object')) return copied(value, name);
   throw wrongType(name, value, 'an array of objects');
 };
 
@@ -125,7 +135,7 @@ export const MODELS = { cache };
 
 /** Of load() and estimate() alike. @type {Record<string, Check>} */
 const ENGINE = {
-  contextLength: number(1, 2 ** 31 - 1, true),
+  contextLength: number(1, MOST_CONTEXT, true),
   kvType: string,
   precision: string,
   rope: (value, name) => check(value, ROPE, name),
@@ -176,7 +186,9 @@ export const CHAT = { system: string, messages: (value) => messages(value) };
  */
 export function check(options, table, name = 'options') {
   if (options === undefined) return {};
-  if (options === null || typeof options !== 'object') throw wrongType(name, options, 'an object');
+  if (options === null || typeof options !== 'object' || Symbol.iterator in options) {
+    throw wrongType(name, options, 'a plain object');
+  }
   /** @type {Record<string, any>} */
   const checked = {};
   for (const [key, value] of Object.entries(options)) {
@@ -198,6 +210,21 @@ export function text(value, name) {
 }
 
 /**
+ * A deep copy: what can't be copied can't go to the worker either.
+ * @template T
+ * @param {T} value
+ * @param {string} name
+ * @returns {T}
+ */
+function copied(value, name) {
+  try {
+    return structuredClone(value);
+  } catch (cause) {
+    throw new TypeError(`${name} has something in it that can't be copied: ${/** @type {Error} */ (cause).message}`, { cause });
+  }
+}
+
+/**
  * Messages, copied, with whatever else a template may look at.
  * @param {any} value
  * @returns {import('./index.js').Message[]}
@@ -208,7 +235,7 @@ export function messages(value) {
     if (message === null || typeof message !== 'object') throw wrongType(`messages[${i}]`, message, '{ role, content }');
     string(message.role, `messages[${i}].role`);
     string(message.content, `messages[${i}].content`);
-    return Object.freeze({ ...message });
+    return Object.freeze(copied({ ...message }, `messages[${i}]`));
   });
 }
 
@@ -222,6 +249,14 @@ export function tokens(value, nVocab) {
     throw wrongType('tokens', value, 'token ids');
   }
   return Array.from(value, (id, i) => number(0, nVocab - 1, true)(id, `tokens[${i}]`));
+}
+
+/**
+ * @param {[id: number, bias: number][]} biases
+ * @param {number} nVocab
+ */
+export function biased(biases, nVocab) {
+  for (const [id] of biases) number(0, nVocab - 1, true)(id, 'a token of logitBias');
 }
 
 /**
