@@ -18,7 +18,7 @@ const METER_MS = 250;
 
 const conversation = createConversation($('conversation'));
 const announcer = createAnnouncer($('announcer'));
-const shelf = createShelf((kept) => open(kept));
+const shelf = createShelf((kept) => choose(kept));
 
 /** @type {import('../index.js').Model | null} */
 let model = null;
@@ -49,6 +49,15 @@ function open(from) {
 }
 
 /**
+ * The same as the reader's choice, made in the panel: the page's own first load leaves that as it is.
+ * @param {Source} from
+ */
+function choose(from) {
+  togglePanel(false);
+  open(from);
+}
+
+/**
  * @param {Source} from
  * @param {AbortController} mine
  */
@@ -61,7 +70,6 @@ async function replaceModel(from, mine) {
     cache: shelf.keeps(from),
   };
   source = from;
-  togglePanel(false);
   show('problem', false);
   show('reload', false);
   $('needs').textContent = '';
@@ -269,8 +277,8 @@ wireControls({
   ask,
   stop: () => turn?.abort(),
   startAnew,
-  open,
-  reload: () => open(source),
+  open: choose,
+  reload: () => choose(source),
   cancelLoading: () => loading?.abort(),
 });
 await shelf.refresh();
