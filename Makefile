@@ -11,12 +11,14 @@
 # wasm/toolchain/find.sh finds one.
 
 # The table of variants: one module each, of the same sources.
-RELEASED   := simd relaxed simd-mt relaxed-mt relaxed-m64 relaxed-m64-mt
+RELEASED   := simd relaxed relaxed-dot simd-mt relaxed-mt relaxed-dot-mt relaxed-m64 relaxed-m64-mt
 UNRELEASED := ref grow flipped
 FLAGS_simd       :=
 FLAGS_relaxed    := -mrelaxed-simd
+FLAGS_relaxed-dot := -mrelaxed-simd -DVEC_DOT
 FLAGS_simd-mt    := -matomics
 FLAGS_relaxed-mt := -mrelaxed-simd -matomics
+FLAGS_relaxed-dot-mt := -mrelaxed-simd -DVEC_DOT -matomics
 FLAGS_relaxed-m64     = -mrelaxed-simd $(WIDE)
 FLAGS_relaxed-m64-mt  = -mrelaxed-simd -matomics $(WIDE)
 FLAGS_ref        := -DLM_KERNELS=kernels_ref

@@ -20,6 +20,8 @@ enum {
   ACT_I8 = 4,   /* q, d, ds, s, b8: precision fast only */
   ACT_SUM16 = 8, /* besides these: s16, with ACT_I8 also b32 */
   ACT_MIN = 16, /* besides these: m, dm; K % 256 = 0 */
+  ACT_SIGNS = 32, /* pos, neg, n, d: precision fast only */
+  ACT_HALVES = 64, /* hi, lo, d, ds, s */
   PAD_COLS = 32
 };
 struct act {
@@ -32,6 +34,9 @@ struct act {
   int16_t *b8;        /* [n][K/32][2] -8 * (sum of x over k = 0,1 mod 4 | over k = 2,3 mod 4) */
   int32_t *s16;       /* [n][K/16]    sum of x */
   int16_t *b32;       /* [n][K/16][2] -32 * (as b8) */
+  int8_t *pos, *neg;  /* [n][K]       x = pos - neg, one of them 0 */
+  int32_t *n;         /* [n][K/32]    sum of neg */
+  int8_t *hi, *lo;    /* [n][K]       x = 128 hi + lo, lo in 0..127 */
   int16_t *m;         /* [n][K/32]    round(ds / dm) */
   float *dm;          /* [n][K/256]   largest |ds| / 32767 */
   uint32_t n_cols;    /* K, padded */
@@ -43,7 +48,9 @@ static inline struct act act_from(const struct act *a, size_t t) {
   return (struct act){.f = a->f ? a->f + k : 0, .q16 = a->q16 ? a->q16 + k : 0, .q = a->q ? a->q + k : 0,
                       .d = a->d ? a->d + k / 32 : 0, .ds = a->ds ? a->ds + k / 32 : 0, .s = a->s ? a->s + k / 32 : 0,
                       .b8 = a->b8 ? a->b8 + k / 16 : 0, .s16 = a->s16 ? a->s16 + k / 16 : 0,
-                      .b32 = a->b32 ? a->b32 + k / 8 : 0, .m = a->m ? a->m + k / 32 : 0,
+                      .b32 = a->b32 ? a->b32 + k / 8 : 0, .pos = a->pos ? a->pos + k : 0,
+                      .neg = a->neg ? a->neg + k : 0, .n = a->n ? a->n + k / 32 : 0,
+                      .hi = a->hi ? a->hi + k : 0, .lo = a->lo ? a->lo + k : 0, .m = a->m ? a->m + k / 32 : 0,
                       .dm = a->dm ? a->dm + k / 256 : 0, .n_cols = a->n_cols};
 }
 

@@ -65,9 +65,9 @@ test('six exports, and importing them does nothing', async () => {
 });
 
 test('support() tells what runs here and why not more', () => {
-  const { simd, relaxed, threads, memory64, reasons } = support();
+  const { simd, relaxed, dot, threads, memory64, reasons } = support();
   assert.equal(simd, true);
-  for (const value of [relaxed, threads, memory64]) assert.equal(typeof value, 'boolean');
+  for (const value of [relaxed, dot, threads, memory64]) assert.equal(typeof value, 'boolean');
   assert.equal(reasons.length === 0, relaxed && threads && memory64);
 });
 

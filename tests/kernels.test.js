@@ -1,6 +1,6 @@
 /**
  * kernels.test.js: the kernels' vectors, real and emulated. tests/native/check_kernels.c prints a line for
- * each case, with a hash of the bits that came out; here it runs as wasm, simd and relaxed, and natively
+ * each case, with a hash of the bits that came out; here it runs as wasm, in each variant's form, and natively
  * over the emulation. Every check must hold and every line be the same.
  */
 import assert from 'node:assert/strict';
@@ -40,18 +40,20 @@ function lines(report) {
 
 const isFloatProduct = (line) => /^(F32|F16|BF16) /.test(line);
 const simd = lines(runWasm(buildWasm(SOURCES, [])));
-const relaxedModule = buildWasm(SOURCES, ['-mrelaxed-simd']);
-const skipRelaxed = !WebAssembly.validate(relaxedModule) && `Node ${process.version} has no relaxed SIMD`;
 
 test('SIMD128 and its emulation give the same bits', () => {
   assert.deepEqual(simd, lines(runNative('simd', [])));
 });
 
-test('relaxed SIMD gives the bits of SIMD128, products of float weights apart', { skip: skipRelaxed }, () => {
-  const relaxed = lines(runWasm(relaxedModule)), fused = lines(runNative('relaxed', ['-DVEC_RELAXED']));
-  const quantised = (all) => all.filter((line) => !isFloatProduct(line));
-  assert.deepEqual(quantised(relaxed), quantised(simd));
-  assert.deepEqual(quantised(fused), quantised(simd));
-  for (const [i, line] of relaxed.entries()) // a machine fuses or it does not
-    if (isFloatProduct(line)) assert.ok(line === fused[i] || line === simd[i], line);
-});
+for (const [name, flags] of Object.entries({ relaxed: [], 'relaxed-dot': ['-DVEC_DOT'] })) {
+  const module = buildWasm(SOURCES, ['-mrelaxed-simd', ...flags]);
+  const skip = !WebAssembly.validate(module) && `Node ${process.version} has no relaxed SIMD`;
+  test(`${name} gives the bits of SIMD128, products of float weights apart`, { skip }, () => {
+    const relaxed = lines(runWasm(module)), fused = lines(runNative(name, ['-DVEC_RELAXED', ...flags]));
+    const quantised = (all) => all.filter((line) => !isFloatProduct(line));
+    assert.deepEqual(quantised(relaxed), quantised(simd));
+    assert.deepEqual(quantised(fused), quantised(simd));
+    for (const [i, line] of relaxed.entries()) // a machine fuses or it does not
+      if (isFloatProduct(line)) assert.ok(line === fused[i] || line === simd[i], line);
+  });
+}

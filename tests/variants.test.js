@@ -59,10 +59,12 @@ test('all variants run from Node 22 on, and in CI none is left out there', () =>
 });
 
 test('the best variant that runs, or the one asked for', () => {
-  const all = { simd: true, relaxed: true, threads: true, reasons: [] };
+  const all = { simd: true, relaxed: true, dot: false, threads: true, reasons: [] };
   assert.deepEqual(runnableOn(all), VARIANTS);
   assert.equal(chooseVariant(undefined, 4, all), 'relaxed-mt');
   assert.equal(chooseVariant(undefined, 1, all), 'relaxed');
+  assert.equal(chooseVariant(undefined, 4, { ...all, dot: true }), 'relaxed-dot-mt');
+  assert.equal(chooseVariant(undefined, 1, { ...all, dot: true }), 'relaxed-dot');
   assert.equal(chooseVariant(undefined, 4, { ...all, relaxed: false }), 'simd-mt');
   assert.equal(chooseVariant('simd', 1, all), 'simd');
   assert.throws(() => chooseVariant('relaxed', 1, { ...all, relaxed: false }), {

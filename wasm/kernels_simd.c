@@ -10,9 +10,9 @@ static const struct mat_kernels *simd_mat(uint32_t quant, uint32_t precision) {
     case QUANT_F32: return &mat_f32;
     case QUANT_F16: return &mat_f16;
     case QUANT_BF16: return &mat_bf16;
-    case QUANT_Q8_0: return &mat_q8_0;
-    case QUANT_Q4_0: return fast ? &MAT_FAST(q4_0) : &mat_q4_0;
-    case QUANT_Q4_1: return fast ? &MAT_FAST(q4_1) : &mat_q4_1;
+    case QUANT_Q8_0: return fast ? &MAT_SIGNS(q8_0) : &mat_q8_0;
+    case QUANT_Q4_0: return fast ? &MAT_FAST(q4_0) : &MAT_HALVES(q4_0);
+    case QUANT_Q4_1: return fast ? &MAT_FAST(q4_1) : &MAT_HALVES(q4_1);
     case QUANT_Q5_0: return fast ? &MAT_FAST(q5_0) : &mat_q5_0;
     case QUANT_Q5_1: return fast ? &MAT_FAST(q5_1) : &mat_q5_1;
     case QUANT_IQ4_NL: return &mat_iq4_nl;

@@ -13,6 +13,13 @@
 #else
 #define VEC_HAS_RELAXED 0
 #endif
+/* VEC_DOT, beside relaxed: for machines with one instruction that adds four products of int8 to an int32 (x86 with
+ * AVX-VNNI, ARM with the dot product); where it is five, two products to an int16 are faster. */
+#ifdef VEC_DOT
+#define VEC_HAS_DOT 1
+#else
+#define VEC_HAS_DOT 0
+#endif
 
 #ifdef __wasm__
 #include <wasm_simd128.h>
@@ -81,6 +88,8 @@ INLINE v128_t v_look_up(v128_t table, v128_t i) { return wasm_i8x16_swizzle(tabl
 #if VEC_HAS_RELAXED
 /* 16 products of int8, added in pairs to int16. u7 must be 0..127: above, x86 and ARM differ. */
 INLINE v128_t v_dot8_u7(v128_t i8, v128_t u7) { return wasm_i16x8_relaxed_dot_i8x16_i7x16(i8, u7); }
+/* The same, added in fours to int32. */
+INLINE v128_t v_dot8_u7_add(v128_t i8, v128_t u7, v128_t sum) { return wasm_i32x4_relaxed_dot_i8x16_i7x16_add(i8, u7, sum); }
 /* a * b + c, rounded once where the machine can: F32, F16 and BF16 weights alone may use it. */
 INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { return wasm_f32x4_relaxed_madd(a, b, c); }
 #endif
@@ -89,6 +98,16 @@ INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { return wasm_f32x4_relaxed_m
 #include "vec_emu.h"
 #endif
 
+#if VEC_HAS_RELAXED
+/* sum + products of int8 and u7 in the form that is fast here: four int32, or eight int16 whose range the caller
+ * minds. */
+INLINE v128_t v_add_dot8(v128_t sum, v128_t i8, v128_t u7) {
+  return VEC_HAS_DOT ? v_dot8_u7_add(i8, u7, sum) : v_add16(sum, v_dot8_u7(i8, u7));
+}
+#endif
+/* What v_add_dot8 has summed, as four int32. */
+INLINE v128_t v_sums8(v128_t sum, v128_t ones) { return VEC_HAS_DOT ? sum : v_dot16(sum, ones); }
+
 #if !VEC_HAS_RELAXED
 INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { return v_add(v_mul(a, b), c); }
 #endif
@@ -96,11 +115,11 @@ INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { return v_add(v_mul(a, b), c
 /* V8 rebuilds a vector constant with three instructions at each use. Read through volatile before
  * the loop it stays in a register (q4_0: 20.7 -> 24.6 GB/s). */
 enum vec_constant { NIBBLES8, NIBBLES16, BYTES16, SIGNS8, ONES16, EIGHTS16, HIGH_HALVES, F16_BITS, TWO112, ROUND,
-                    PAIRS8, FIVES8, SIXES8, TOPS8, BIT2, BIT4, BITS34, SEVENS8 };
+                    PAIRS8, FIVES8, SIXES8, TOPS8, BIT2, BIT4, BITS34, SEVENS8, ALL8 };
 static const volatile uint32_t vec_constants[] = {
   0x0f0f0f0f, 0x000f000f, 0x00ff00ff, 0x80808080, 0x00010001, 0x00080008, 0xffff0000,
   0x8fffe000, 0x77800000 /* 2^112 */, 0x4b400000 /* 1.5 * 2^23: adding it rounds, ties to even */,
-  0x03030303, 0x1f1f1f1f, 0x3f3f3f3f, 0xc0c0c0c0, 0x04040404, 0x10101010, 0x18181818, 0x07070707
+  0x03030303, 0x1f1f1f1f, 0x3f3f3f3f, 0xc0c0c0c0, 0x04040404, 0x10101010, 0x18181818, 0x07070707, 0xffffffff
 };
 INLINE v128_t v_constant(enum vec_constant i) { return v_i32((int32_t)vec_constants[i]); }
 

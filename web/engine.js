@@ -36,8 +36,10 @@ export { runnable, support } from './features.js';
 const MODULES = {
   simd: () => new URL('../dist/lm-simd.wasm', import.meta.url),
   relaxed: () => new URL('../dist/lm-relaxed.wasm', import.meta.url),
+  'relaxed-dot': () => new URL('../dist/lm-relaxed-dot.wasm', import.meta.url),
   'simd-mt': () => new URL('../dist/lm-simd-mt.wasm', import.meta.url),
   'relaxed-mt': () => new URL('../dist/lm-relaxed-mt.wasm', import.meta.url),
+  'relaxed-dot-mt': () => new URL('../dist/lm-relaxed-dot-mt.wasm', import.meta.url),
   'relaxed-m64': () => new URL('../dist/lm-relaxed-m64.wasm', import.meta.url),
   'relaxed-m64-mt': () => new URL('../dist/lm-relaxed-m64-mt.wasm', import.meta.url),
 };

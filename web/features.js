@@ -8,10 +8,11 @@
 import { ModelError } from './errors.js';
 import { suggest } from './suggest.js';
 
-/** @typedef {{ simd: boolean, relaxed: boolean, threads: boolean, memory64: boolean, reasons: string[] }} Support */
+/** @typedef {{ simd: boolean, relaxed: boolean, dot: boolean, threads: boolean, memory64: boolean, reasons: string[] }} Support */
 
-/** Every variant for models up to 4 GiB, best first: rows of the Makefile's table. */
-export const VARIANTS = ['relaxed-mt', 'simd-mt', 'relaxed', 'simd'];
+/** Every variant for models up to 4 GiB: rows of the Makefile's table. -dot is the best where `dot` is true; elsewhere it
+ * runs as well, slower than without. */
+export const VARIANTS = ['relaxed-dot-mt', 'relaxed-mt', 'simd-mt', 'relaxed-dot', 'relaxed', 'simd'];
 /** Of 64-bit addresses, which cost up to a third of the speed: only for models that need them. Who has
  * these addresses has relaxed SIMD too. */
 export const WIDE_VARIANTS = ['relaxed-m64-mt', 'relaxed-m64'];
@@ -33,28 +34,42 @@ const ATOMICS = [
 /** (table i64 0 funcref) (memory i64 1): the table too, since LLVM makes such and Node 22 does not know them. */
 const MEMORY64 = [4, 4, 1, 112, 4, 0, 5, 3, 1, 4, 1];
 
-/** (export "f") (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
- *   (i8x16.splat 1) (i8x16.splat 2) (i32x4.splat 3))) = 4 * 2 + 3 */
-const RELAXED_ANSWER = [
-  1, 5, 1, 96, 0, 1, 127, 3, 2, 1, 0, 7, 5, 1, 1, 102, 0, 0, 10, 22, 1, 20, 0, 65, 1, 253, 15, 65, 2, 253, 15,
-  65, 3, 253, 17, 253, 147, 2, 253, 27, 0, 11,
-];
-
 /** @param {number[]} sections */
 const bytes = (sections) => new Uint8Array([...MAGIC, ...sections]);
 
 /** @param {number[]} sections */
 const validates = (sections) => typeof WebAssembly === 'object' && WebAssembly.validate(bytes(sections));
 
-/** False too where a content security policy forbids compiling: then no variant loads, and load() says so. */
-function relaxedDotIsRight() {
+/** A constant as two bytes of LEB128.
+ * @param {number} n  -8192 .. 8191 */
+const i32Const = (n) => [65, (n & 127) | 128, (n >> 7) & 127];
+
+/** (export "f") (i32x4.extract_lane 0 (i32x4.relaxed_dot_i8x16_i7x16_add_s
+ *   (i8x16.splat a) (i8x16.splat b) (i32x4.splat c)))
+ * @param {number} a
+ * @param {number} b
+ * @param {number} c */
+const dotFunction = (a, b, c) => [
+  1, 5, 1, 96, 0, 1, 127, 3, 2, 1, 0, 7, 5, 1, 1, 102, 0, 0, 10, 25, 1, 23, 0, ...i32Const(a), 253, 15,
+  ...i32Const(b), 253, 15, ...i32Const(c), 253, 17, 253, 147, 2, 253, 27, 0, 11,
+];
+
+/** NaN where a content security policy forbids compiling: then no variant loads, and load() says so.
+ * @param {number} a
+ * @param {number} b
+ * @param {number} c */
+function relaxedDot(a, b, c) {
   try {
-    const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes(RELAXED_ANSWER)));
-    return /** @type {() => number} */ (instance.exports.f)() === 11;
+    const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes(dotFunction(a, b, c))));
+    return /** @type {() => number} */ (instance.exports.f)();
   } catch {
-    return false;
+    return NaN;
   }
 }
+
+/** Four products of 127 and a byte beyond the operand's range come out as they may: 255 or -1 where one
+ * instruction makes them, and sums of pairs cut to int16 where x86 has to take five. */
+const dotIsOneInstruction = () => [4 * 127 * 255, 4 * 127 * -1].includes(relaxedDot(127, -1, 0));
 
 /** @returns {Support} */
 function probe() {
@@ -63,9 +78,11 @@ function probe() {
   if (!simd) reasons.push('WebAssembly SIMD is missing: nothing runs here');
 
   const relaxedValid = simd && validates(RELAXED);
-  const relaxed = relaxedValid && relaxedDotIsRight();
+  const relaxed = relaxedValid && relaxedDot(1, 2, 3) === 4 * 2 + 3;
   if (!relaxedValid) reasons.push('relaxed SIMD is missing');
   else if (!relaxed) reasons.push('the relaxed dot product gives wrong results here');
+
+  const dot = relaxed && dotIsOneInstruction();
 
   const isolated = globalThis.crossOriginIsolated !== false;
   const shared = typeof SharedArrayBuffer === 'function';
@@ -74,7 +91,7 @@ function probe() {
   else if (!threads) reasons.push('shared memory is missing: one thread');
   const memory64 = relaxed && validates(MEMORY64);
   if (!memory64) reasons.push('64-bit memory is missing: models up to 4 GiB');
-  return { simd, relaxed, threads, memory64, reasons };
+  return { simd, relaxed, dot, threads, memory64, reasons };
 }
 
 /** @type {Support | undefined} */
@@ -103,7 +120,7 @@ function obstacle(variant, features) {
 }
 
 /**
- * The variants that run here, best first.
+ * The variants that run here.
  * @param {Support} [features]
  */
 export const runnable = (features = support()) => VARIANTS.filter((name) => !obstacle(name, features));
@@ -126,7 +143,8 @@ export function wideVariant(variant, features = support()) {
  * @returns {string}
  */
 export function chooseVariant(asked, threads, features = support()) {
-  const variant = asked ?? (features.relaxed ? 'relaxed' : 'simd') + (threads > 1 ? '-mt' : '');
+  const kernels = features.dot ? 'relaxed-dot' : features.relaxed ? 'relaxed' : 'simd';
+  const variant = asked ?? kernels + (threads > 1 ? '-mt' : '');
   const all = [...VARIANTS, ...WIDE_VARIANTS];
   if (!all.includes(variant)) {
     throw new RangeError(`unknown variant '${variant}'${suggest(variant, all)}; there are ${all.join(', ')}`);

@@ -109,7 +109,7 @@ export interface LoadOptions {
   };
   /** Default: half of the logical cores, 1 to 8, where the page is cross-origin isolated; else 1. */
   threads?: number;
-  /** 'simd', 'relaxed', 'simd-mt', 'relaxed-mt', 'relaxed-m64' or 'relaxed-m64-mt'. Default: the best that runs here, -m64 only for models beyond 4 GiB. */
+  /** 'simd', 'relaxed', 'relaxed-dot', the same with -mt, 'relaxed-m64' or 'relaxed-m64-mt'. Default: the best that runs here, -m64 only for models beyond 4 GiB. */
   variant?: string;
   /** For a model from a URL. */
   headers?: HeadersInit;
@@ -302,8 +302,8 @@ export interface Chat {
   close(): Promise<void>;
 }
 
-/** What runs here, and why not more. */
-export function support(): { simd: boolean; relaxed: boolean; threads: boolean; memory64: boolean; reasons: string[] };
+/** What runs here, and why not more. dot: the machine has one instruction for relaxed SIMD's int8 dot product. */
+export function support(): { simd: boolean; relaxed: boolean; dot: boolean; threads: boolean; memory64: boolean; reasons: string[] };
 
 /** The models that are kept, the last used first; a name as for `cache`. ModelError STORAGE where there is no storage. */
 export function models(options?: { cache?: boolean | string }): Promise<StoredModel[]>;

@@ -25,8 +25,10 @@ const FILES = {
   wasm: () => ({
     simd: new URL('../dist/lm-simd.wasm', import.meta.url).href,
     relaxed: new URL('../dist/lm-relaxed.wasm', import.meta.url).href,
+    'relaxed-dot': new URL('../dist/lm-relaxed-dot.wasm', import.meta.url).href,
     'simd-mt': new URL('../dist/lm-simd-mt.wasm', import.meta.url).href,
     'relaxed-mt': new URL('../dist/lm-relaxed-mt.wasm', import.meta.url).href,
+    'relaxed-dot-mt': new URL('../dist/lm-relaxed-dot-mt.wasm', import.meta.url).href,
     'relaxed-m64': new URL('../dist/lm-relaxed-m64.wasm', import.meta.url).href,
     'relaxed-m64-mt': new URL('../dist/lm-relaxed-m64-mt.wasm', import.meta.url).href,
   }),

@@ -20,8 +20,8 @@ const SMALL_MODEL = 500e6;
 
 /**
  * @typedef {object} EngineOptions
- * @property {string} [variant]  'simd', 'relaxed', 'simd-mt', 'relaxed-mt', 'relaxed-m64', 'relaxed-m64-mt'; default: the
- *   best that runs here, -m64 only for models that need it
+ * @property {string} [variant]  'simd', 'relaxed', 'relaxed-dot', 'simd-mt', 'relaxed-mt', 'relaxed-dot-mt', 'relaxed-m64',
+ *   'relaxed-m64-mt'; default: the best that runs here, -m64 only for models that need it
  * @property {number} [threads]  default: half of the logical cores, 1 to 8, where shared memory is to be had
  * @property {number} [contextLength]  positions per sequence; default: the model's, at most 8192 and what fits
  * @property {string} [kvType]  'f16' (default), 'f32'

@@ -22,7 +22,7 @@ static const volatile uint32_t opaque[] = {0x01020304, 0x3f800001};
 PEAK(peak_f32, 1, a[i] = v_add(a[i], v_mul(a[i], x)))
 PEAK(peak_i16, 0, a[i] = v_add32(a[i], v_dot16(a[i], x)))
 #if VEC_HAS_RELAXED
-PEAK(peak_i8, 0, a[i] = v_add16(a[i], v_dot8_u7(a[i], x)))
+PEAK(peak_i8, 0, a[i] = v_add_dot8(a[i], a[i], x))
 #endif
 
 LM_EXPORT int32_t read_sum(const uint8_t *p, size_t n_bytes);

@@ -63,7 +63,7 @@ function measureMat(e, quant, precision) {
 function measure() {
   const quants = names('quant.def', 'QUANT|QUANT_NAMED'), kvTypes = names('kv.def', 'KV_TYPE');
   const result = {};
-  for (const [variant, flags] of Object.entries({ simd: [], relaxed: ['-mrelaxed-simd'] })) {
+  for (const [variant, flags] of Object.entries({ simd: [], relaxed: ['-mrelaxed-simd'], 'relaxed-dot': ['-mrelaxed-simd', '-DVEC_DOT'] })) {
     const e = instance(flags);
     if (!e) continue;
     const peaks = { readGbPerSecond: rate(COLD, () => e.read_sum(HEAP, COLD)) };

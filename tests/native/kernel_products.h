@@ -82,7 +82,11 @@ static double activation(const struct product *p, uint32_t t, uint32_t k) {
   const size_t at = (size_t)t * p->act.n_cols + k;
   if (p->k->needs & ACT_F32) return p->act.f[at];
   const double d = p->act.d[at / 32];
-  return d * (p->k->needs & ACT_I8 ? p->act.q[at] : p->act.q16[(at & ~(size_t)3) + place[at % 4]]);
+  const struct act *a = &p->act;
+  if (p->k->needs & ACT_I8) return d * a->q[at];
+  if (p->k->needs & ACT_SIGNS) return d * (a->pos[at] - a->neg[at]);
+  if (p->k->needs & ACT_HALVES) return d * (128 * a->hi[at] + a->lo[at]);
+  return d * a->q16[(at & ~(size_t)3) + place[at % 4]];
 }
 
 /* A sum of products w x in float64, and how far from it rounding may lead. */

@@ -19,6 +19,15 @@
       place(s, n / 32); \
     } \
     if (needs & ACT_I8) place(b8, n / 16); \
+    if (needs & ACT_SIGNS) { \
+      place(pos, n); \
+      place(neg, n); \
+      place(n, n / 32); \
+    } \
+    if (needs & ACT_HALVES) { \
+      place(hi, n); \
+      place(lo, n); \
+    } \
     if (needs & ACT_SUM16) place(s16, n / 16); \
     if ((needs & ACT_SUM16) && (needs & ACT_I8)) place(b32, n / 8); \
     if (needs & ACT_MIN) { \
@@ -55,6 +64,33 @@ INLINE void act_sums16(const struct act *a, size_t at, const v128_t sums[2], uin
   }
 }
 
+/* v: 32 integers. */
+INLINE void act_signs(const struct act *a, size_t b, const v128_t v[8], v128_t ones) {
+  v128_t sums = v_i32(0);
+  UNROLLED for (int h = 0; h < 2; h++) {
+    v128_t pos[4], neg[4];
+    UNROLLED for (int i = 0; i < 4; i++) {
+      pos[i] = v_max32(v[4 * h + i], v_i32(0));
+      neg[i] = v_sub32(pos[i], v[4 * h + i]);
+    }
+    const v128_t low = v_narrow32(neg[0], neg[1]), high = v_narrow32(neg[2], neg[3]);
+    sums = v_add32(sums, v_add32(v_dot16(low, ones), v_dot16(high, ones)));
+    v_store(a->pos + 32 * b + 16 * h, v_narrow16(v_narrow32(pos[0], pos[1]), v_narrow32(pos[2], pos[3])));
+    v_store(a->neg + 32 * b + 16 * h, v_narrow16(low, high));
+  }
+  a->n[b] = v_lane32(sums, 0) + v_lane32(sums, 1) + v_lane32(sums, 2) + v_lane32(sums, 3);
+}
+
+INLINE void act_halves(const struct act *a, size_t b, const v128_t v[8]) {
+  const v128_t low = v_i32(127);
+  UNROLLED for (int h = 0; h < 2; h++) {
+    v128_t hi[4], lo[4];
+    UNROLLED for (int i = 0; i < 4; i++) hi[i] = v_shr32(v[4 * h + i], 7), lo[i] = v_and(v[4 * h + i], low);
+    v_store(a->hi + 32 * b + 16 * h, v_narrow16(v_narrow32(hi[0], hi[1]), v_narrow32(hi[2], hi[3])));
+    v_store(a->lo + 32 * b + 16 * h, v_narrow16(v_narrow32(lo[0], lo[1]), v_narrow32(lo[2], lo[3])));
+  }
+}
+
 /* 32 values to integers: v * top / max, ties to even; nothing but zeros where that would overflow. A
  * NaN is the largest of all, becomes the scale and so reaches the product. */
 INLINE void act_quantise(const struct act *a, size_t b, const float *x, float top, uint32_t needs) {
@@ -87,6 +123,8 @@ INLINE void act_quantise(const struct act *a, size_t b, const float *x, float to
   a->s[b] = s0 + s1;
   if (needs & ACT_I8) a->b8[2 * b] = (int16_t)(-8 * s0), a->b8[2 * b + 1] = (int16_t)(-8 * s1);
   if (needs & ACT_SUM16) act_sums16(a, 2 * b, sums, needs);
+  if (VEC_HAS_DOT && (needs & ACT_SIGNS)) act_signs(a, b, v, ones);
+  if (VEC_HAS_DOT && (needs & ACT_HALVES)) act_halves(a, b, v);
 }
 
 /* The sums of eight blocks as int16 of one scale, so that the minima of K-quants meet them in integers. */

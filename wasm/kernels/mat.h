@@ -23,6 +23,15 @@ extern const struct mat_kernels mat_q2_k_u7, mat_q3_k_u7, mat_q4_k_u7, mat_q5_k_
 #else
 #define MAT_FAST(type) mat_##type
 #endif
+#if VEC_HAS_DOT
+/* 8-bit activations beside weights of 8 bits, 15-bit ones beside weights of 4, by two int8 dots each */
+extern const struct mat_kernels mat_q8_0_signs, mat_q4_0_halves, mat_q4_1_halves;
+#define MAT_SIGNS(type) mat_##type##_signs
+#define MAT_HALVES(type) mat_##type##_halves
+#else
+#define MAT_SIGNS(type) mat_##type
+#define MAT_HALVES(type) mat_##type
+#endif
 
 /* Prefill unpacks a group's columns, so many at a time, for all tokens: the panel stays in L2. */
 enum { PANEL_BLOCKS = 64, PANEL_COLS = 1024 };
@@ -32,6 +41,7 @@ struct mat_panel {
     uint8_t u7[PANEL_BLOCKS][8][16][4];   /* block, four columns, row: the unsigned value */
     float f32[PANEL_COLS][16];            /* column, row */
   };
+  const uint8_t *packed; /* the panel's first block, for types that need no unpacking */
   float d[PANEL_BLOCKS][16], m[PANEL_BLOCKS][16];
 };
 _Static_assert(sizeof(struct mat_panel) <= MAT_SCRATCH, "scratch");
@@ -48,7 +58,7 @@ typedef void mat_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t 
 struct mat_form {
   uint32_t block_bytes; /* 16 f16 d, with minima 16 f16 m, then the weights */
   int32_t bias;         /* stored value less the weight: 8 in q4_0 */
-  bool min, u7;
+  bool min, u7, signs; /* signs: x as ACT_SIGNS */
   enum vec_constant mask;
   mat_dot *dot;
   mat_dot_tile *dot_tile;
@@ -59,8 +69,9 @@ INLINE size_t mat_weights_off(const struct mat_form *f) { return f->min ? 64 : 3
 
 /* The bias leaves with the start value. int16 lanes may wrap on the way: they end within 16,257. */
 INLINE v128_t mat_start(const struct mat_form *f, const struct act *x, size_t block) {
+  if (f->signs) return v_load_splat(x->n + block);
   if (!f->bias) return v_i32(0);
-  return f->u7 ? v_load_splat(x->b8 + 2 * block) : v_i32(-f->bias * x->s[block]);
+  return f->u7 && !VEC_HAS_DOT ? v_load_splat(x->b8 + 2 * block) : v_i32(-f->bias * x->s[block]);
 }
 
 /* A core alone keeps few lines of memory on their way, and what fetches ahead starts anew at every page: so decode
@@ -87,7 +98,7 @@ INLINE void mat_decode(const struct mat_form *f, const uint8_t *w, const struct 
           f->dot(s, block + mat_weights_off(f), x, b, mask);
           const v128_t dx = v_load_splat(x->d + b);
           UNROLLED for (int v = 0; v < 4; v++) {
-            const v128_t sum = f->u7 ? v_dot16(s[v], ones) : s[v];
+            const v128_t sum = f->u7 ? v_sums8(s[v], ones) : s[v];
             c[v] = v_add(c[v], v_mul(v_from_i32(sum), v_mul(v_load_f16(block + 8 * v, f16_bits, two112), dx)));
             if (f->min)
               c[v] = v_add(c[v], v_mul(v_load_f16(block + 32 + 8 * v, f16_bits, two112), v_load_splat(x->ds + b)));
@@ -114,23 +125,39 @@ INLINE void mat_dot_tile_i16(v128_t s[8], const struct mat_panel *p, size_t b, c
 }
 
 #if VEC_HAS_RELAXED
-INLINE void mat_dot_tile_u7(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
-                            size_t b1) {
+/* q0, q1: the tokens' 32 bytes. */
+INLINE void mat_dot_tile_bytes(v128_t s[8], const struct mat_panel *p, size_t b, const int8_t *q0, const int8_t *q1) {
   const uint8_t *w = p->u7[b][0][0];
-  const int8_t *q0 = x->q + 32 * b0, *q1 = x->q + 32 * b1;
   ROLLED for (int i = 0; i < 8; i++, w += 64, q0 += 4, q1 += 4) {
     const v128_t x0 = v_load_splat(q0), x1 = v_load_splat(q1);
     UNROLLED for (int v = 0; v < 4; v++) {
       const v128_t wv = v_load(w + 16 * v);
-      s[v] = v_add16(s[v], v_dot8_u7(x0, wv));
-      s[v + 4] = v_add16(s[v + 4], v_dot8_u7(x1, wv));
+      s[v] = v_add_dot8(s[v], x0, wv);
+      s[v + 4] = v_add_dot8(s[v + 4], x1, wv);
     }
   }
+}
+
+INLINE void mat_dot_tile_u7(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
+                            size_t b1) {
+  mat_dot_tile_bytes(s, p, b, x->q + 32 * b0, x->q + 32 * b1);
+}
+
+#endif
+
+#if VEC_HAS_DOT
+/* 15 bits as 128 hi + lo. The panel holds unsigned values: the bias leaves here. */
+INLINE void mat_dot_tile_halves(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
+                                size_t b1, int32_t bias) {
+  mat_dot_tile_bytes(s, p, b, x->hi + 32 * b0, x->hi + 32 * b1);
+  UNROLLED for (int v = 0; v < 8; v++) s[v] = v_add32(v_i32(-bias * x->s[v < 4 ? b0 : b1]), v_shl32(s[v], 7));
+  mat_dot_tile_bytes(s, p, b, x->lo + 32 * b0, x->lo + 32 * b1);
 }
 #endif
 
 INLINE void mat_unpack_blocks(const struct mat_form *f, struct mat_panel *p, const uint8_t *w, size_t n_blocks) {
   const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112), mask = v_constant(f->mask);
+  p->packed = w;
   for (size_t b = 0; b < n_blocks; b++, w += f->block_bytes) {
     f->unpack(p, b, w + mat_weights_off(f), mask);
     UNROLLED for (int v = 0; v < 4; v++) {
@@ -159,8 +186,8 @@ INLINE void mat_tile(const struct mat_form *f, const struct mat_panel *p, const 
     const v128_t d0 = v_load_splat(x->d + b0 + b), d1 = v_load_splat(x->d + b1 + b);
     UNROLLED for (int v = 0; v < 4; v++) {
       const v128_t d = v_load(p->d[b] + 4 * v);
-      c[v] = v_add(c[v], v_mul(v_from_i32(f->u7 ? v_dot16(s[v], ones) : s[v]), v_mul(d, d0)));
-      c[v + 4] = v_add(c[v + 4], v_mul(v_from_i32(f->u7 ? v_dot16(s[v + 4], ones) : s[v + 4]), v_mul(d, d1)));
+      c[v] = v_add(c[v], v_mul(v_from_i32(f->u7 ? v_sums8(s[v], ones) : s[v]), v_mul(d, d0)));
+      c[v + 4] = v_add(c[v + 4], v_mul(v_from_i32(f->u7 ? v_sums8(s[v + 4], ones) : s[v + 4]), v_mul(d, d1)));
       if (f->min) c[v] = v_add(c[v], v_mul(v_load(p->m[b] + 4 * v), v_load_splat(x->ds + b0 + b)));
       if (f->min) c[v + 4] = v_add(c[v + 4], v_mul(v_load(p->m[b] + 4 * v), v_load_splat(x->ds + b1 + b)));
     }

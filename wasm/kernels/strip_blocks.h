@@ -124,7 +124,7 @@ INLINE v128_t strip_block_fives(const uint8_t *q, const uint8_t *high, uint32_t 
   INLINE void type##_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t bytes) { \
     strip_block_unpack(&strip, p, b, w, bytes, bias); \
   } \
-  static const struct mat_form type##_form = {block_bytes, bias, min, false, BYTES16, type##_dot, mat_dot_tile_i16, \
+  static const struct mat_form type##_form = {block_bytes, bias, min, false, false, BYTES16, type##_dot, mat_dot_tile_i16, \
                                               type##_unpack}; \
   static void type##_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
                          uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
@@ -150,7 +150,7 @@ INLINE v128_t strip_block_fives(const uint8_t *q, const uint8_t *high, uint32_t 
                              size_t b1) { \
     strip_block_tile_u7(s, p, b, x, b0, b1, bias); \
   } \
-  static const struct mat_form type##_form_u7 = {block_bytes, bias, min, false, ONES16, type##_dot_u7, \
+  static const struct mat_form type##_form_u7 = {block_bytes, bias, min, false, false, ONES16, type##_dot_u7, \
                                                  type##_tile_u7, type##_unpack_u7}; \
   static void type##_mat_u7(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
                             uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
