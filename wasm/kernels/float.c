@@ -98,14 +98,14 @@ INLINE void float_tile(const float *w, const float *x0, const float *x1, uint32_
   UNROLLED for (int v = 0; v < 4; v++) v_store(y0 + 4 * v, c[v]), v_store(y1 + 4 * v, c[v + 4]);
 }
 
-/* Columns k0 .. k0 + n - 1 of a group to the panel. */
-INLINE void float_unpack(enum float_type type, struct mat_panel *p, const uint8_t *group, uint32_t k0, uint32_t n) {
+/* Columns k0 .. k0 + n - 1 of a group, 16 floats each. */
+INLINE void float_unpack(enum float_type type, float *panel, const uint8_t *group, uint32_t k0, uint32_t n) {
   const struct float_constants constants = float_constants(type, group);
   const uint8_t *w = group + float_header(type) + k0 * float_column_bytes(type);
   ROLLED for (uint32_t k = 0; k < n; k++, w += float_column_bytes(type)) {
     v128_t column[4];
     float_column(column, w, type, &constants, false);
-    UNROLLED for (int v = 0; v < 4; v++) v_store(p->f32[k] + 4 * v, column[v]);
+    UNROLLED for (int v = 0; v < 4; v++) v_store(panel + 16 * k + 4 * v, column[v]);
   }
 }
 
@@ -117,14 +117,15 @@ INLINE bool float_is_small(const float *x, uint32_t n) {
 }
 
 INLINE void float_mat(enum float_type type, const uint8_t *w, const struct act *x, float *y, size_t y_stride,
-                      uint32_t n_groups, uint32_t n_cols, uint32_t n_tokens, struct mat_panel *p) {
+                      uint32_t n_groups, uint32_t n_cols, uint32_t n_tokens, float *panel) {
+  _Static_assert(PANEL_COLS * 16 * sizeof *panel <= MAT_SCRATCH, "scratch");
   const uint32_t even = n_tokens & ~1u;
   for (uint32_t g = 0; even && g < n_groups; g++)
     for (uint32_t k = 0; k < n_cols; k += PANEL_COLS) {
       const uint32_t n = LM_MIN(n_cols - k, (uint32_t)PANEL_COLS);
       const uint8_t *group = w + g * float_group_bytes(type, n_cols);
-      const float *wk = type == FLOAT_F32 ? (const float *)group + 16 * (size_t)k : p->f32[0];
-      if (type != FLOAT_F32) float_unpack(type, p, group, k, n);
+      const float *wk = type == FLOAT_F32 ? (const float *)group + 16 * (size_t)k : panel;
+      if (type != FLOAT_F32) float_unpack(type, panel, group, k, n);
       for (uint32_t t = 0; t < even; t += 2) {
         const float *xt = x->f + (size_t)t * x->n_cols + k;
         float *yt = y + t * y_stride + 16 * (size_t)g;
