@@ -1,11 +1,12 @@
 /** cli.test.js: the command line: usage, errors, `run`, `chat`; see inspect.test.js and interrupt.test.js too. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import path from 'node:path';
 import test from 'node:test';
 import { runnable } from '../web/engine.js';
-import { FOLDER, TEMPLATE, bad, cli, file, good } from './kit/command-line.js';
+import { CLI, FOLDER, TEMPLATE, bad, cli, file, good } from './kit/command-line.js';
 import { makeModel } from './kit/make-model.js';
 
 const MODEL = file('model.gguf', makeModel({ vocabulary: 'bpe', chatTemplate: TEMPLATE }));
@@ -48,6 +49,11 @@ test('wrong usage is exit code 2 and a sentence', async () => {
     [['logits', MODEL, '--cases', cases, '--context', '0'], /--context is '0'/],
     [['render', MODEL], /--cases/],
     [['info'], /needs a model/],
+    [['info', ''], /empty/],
+    [['info', 'http://'], /'http:\/\/' is not a URL/],
+    [['info', 'hf:owner/repo'], /hf:owner\/repo\/file/],
+    [['tokenize', MODEL, '--variant', 'smid'], /did you mean 'simd'/],
+    [['run', MODEL, '--prompt', 'a', '--seed', '9007199254740992'], /from 0 to 9007199254740991/],
     [['bench', MODEL, '--predict', '0'], /--predict is '0'/],
   ])
     await bad(args, 2, sentence);
@@ -70,9 +76,12 @@ test('errors are exit code 1 and a sentence', async () => {
     [['run', other, '--prompt', 'a'], /walrus/],
     [['run', 'http://127.0.0.1:9/model.gguf', '--prompt', 'a'], /127\.0\.0\.1:9/],
     [['logits', MODEL, '--cases', path.join(FOLDER, 'absent.json')], /absent\.json/],
+    [['info', '--', '--json'], /--json: there is no such file/],
+    [['logits', MODEL, '--cases', FOLDER], /it is a folder/],
     [['logits', MODEL, '--cases', text], /not JSON/],
     [['logits', MODEL, '--cases', file('list.json', [])], /no list 'cases'/],
     [['logits', MODEL, '--cases', cases([{ tokens: [] }])], /case 0.*tokens/],
+    [['bench', MODEL, '--prompt', '400', '--depth', '200'], /200 tokens and 400 more.*512/],
     [['logits', MODEL, '--cases', cases([{ tokens: [1], positions: [{ at: 1 }] }])], /position 1.*1 token/],
     [['tokenize', MODEL, '--json'], /not JSON/],
   ])
@@ -80,6 +89,26 @@ test('errors are exit code 1 and a sentence', async () => {
   await bad(['tokenize', MODEL, '--json'], 1, /list of strings/, { input: '[1]' });
   const missing = ['relaxed', 'relaxed-mt'].find((name) => !runnable().includes(name));
   if (missing) await bad(['run', MODEL, '--prompt', 'a', '--variant', missing], 1, /relaxed SIMD/);
+});
+
+test('cases that are none are said with their number', async () => {
+  const cases = file('odd-cases.json', { cases: [{ tokens: [1] }, null] });
+  const vars = file('odd-vars.json', { cases: [{ vars: {} }, { vars: 5 }] });
+  const huge = file('huge.json', { cases: [{ tokens: [1e12] }] });
+  const template = file('plain.jinja', 'text');
+  await bad(['logits', MODEL, '--cases', cases], 1, /case 1 of .*odd-cases.json is not an object/);
+  await bad(['render', '--template', template, '--cases', cases], 1, /case 1 of .*odd-cases.json is not an object/);
+  await bad(['render', '--template', template, '--cases', vars], 1, /case 1 of .*'vars' must be an object/);
+  await bad(['logits', MODEL, '--cases', huge], 1, /case 0 of .*'tokens' must be a list of ids/);
+  await good(['render', '--template', template, '--cases', file('no-vars.json', { cases: [{}] }), '--json']);
+});
+
+test('an answer that can not be written is an error', { skip: !existsSync('/dev/full') && 'no /dev/full' }, async () => {
+  const full = openSync('/dev/full', 'w');
+  const { status, stderr } = spawnSync(process.execPath, [CLI, 'info', MODEL], { stdio: ['ignore', full, 'pipe'], encoding: 'utf8' });
+  closeSync(full);
+  assert.equal(status, 1);
+  assert.match(stderr, /^tabllama: the answer can't be written: [^\n]*space[^\n]*\n$/);
 });
 
 test('an error in a later case ends logits with its number', async () => {

@@ -76,6 +76,11 @@ test('info needs no more than the header, and says what does not run', async () 
   );
   assert.equal(walrus.architecture, 'walrus');
   assert.match(walrus.unsupported, /walrus/);
+  const llama = JSON.parse(await good(['info', file('llama.gguf', makeModel({})), '--json']));
+  for (const size of ['nLayers', 'dModel', 'dFf', 'nHeads', 'nKvHeads', 'headDim', 'nVocab']) {
+    assert.ok(llama[size] > 0);
+    assert.equal(walrus[size], llama[size], size);
+  }
 });
 
 test('info --variants lists what runs here', async () => {

@@ -46,13 +46,13 @@ const COMMANDS = {
   tokenize: {
     code: async () => (await import('./cli/inspect.js')).tokenize,
     model: 'MODEL',
-    options: ['special', 'json'],
+    options: ['special', 'threads', 'variant', 'json'],
     about: 'token ids of a text, or of a JSON list of texts, on stdin',
   },
   render: {
     code: async () => (await import('./cli/render.js')).render,
     model: '[MODEL]',
-    options: ['template', 'cases', 'now'],
+    options: ['template', 'cases', 'now', 'json'],
     about: 'a chat template on the cases of a file',
   },
   logits: {
@@ -96,17 +96,16 @@ async function main(args) {
 /** @param {unknown} error */
 function fail(error) {
   const wrongUsage =
-    error instanceof UsageError ||
-    error instanceof RangeError ||
+    [UsageError, TypeError, RangeError].some((Class) => error instanceof Class) ||
     (error instanceof ModelError && error.code === 'ARGUMENT');
   const sentence = error instanceof Error ? error.message : String(error);
   process.stderr.write(`tabllama: ${sentence.replace(/\s*\n\s*/g, ' ')}\n`);
   process.exit(wrongUsage ? 2 : 1);
 }
 
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on('error', (error) => {
-    process.exit(/** @type {NodeJS.ErrnoException} */ (error).code === 'EPIPE' ? 0 : 1);
-  });
-}
+process.stdout.on('error', (error) => {
+  if (/** @type {NodeJS.ErrnoException} */ (error).code === 'EPIPE') process.exit(0);
+  fail(new Error(`the answer can't be written: ${error.message}`, { cause: error }));
+});
+process.stderr.on('error', () => process.exit(1)); // nobody can be told
 main(process.argv.slice(2)).catch(fail);

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-const CLI = fileURLToPath(new URL('../../web/cli.js', import.meta.url));
+export const CLI = fileURLToPath(new URL('../../web/cli.js', import.meta.url));
 export const FOLDER = mkdtempSync(path.join(tmpdir(), 'tabllama-'));
 after(() => rmSync(FOLDER, { recursive: true }));
 

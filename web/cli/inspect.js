@@ -51,6 +51,30 @@ function refuseBroken(loader) {
 }
 
 /**
+ * Sizes as the engine has them, or of a model that can't run here as the file's keys say.
+ * @param {Loader} loader
+ */
+function sizes(loader) {
+  const { info } = loader;
+  const key = (/** @type {string} */ name) => {
+    const value = loader.meta(`${info.architecture}.${name}`);
+    return typeof value === 'number' ? value : undefined; // a list: it differs by layer
+  };
+  const dModel = info.dModel || key('embedding_length');
+  const nHeads = info.nHeads || key('attention.head_count');
+  const tokens = /** @type {ArrayLike<string> | undefined} */ (loader.meta('tokenizer.ggml.tokens'));
+  return {
+    nLayers: info.nLayers || key('block_count'),
+    dModel,
+    dFf: info.dFf || key('feed_forward_length'),
+    nHeads,
+    nKvHeads: info.nKvHeads || (key('attention.head_count_kv') ?? nHeads),
+    headDim: info.headDim || (key('attention.key_length') ?? (dModel && nHeads && dModel / nHeads)),
+    nVocab: info.nVocab || tokens?.length,
+  };
+}
+
+/**
  * @param {Loader} loader
  * @param {{ contextLength?: number, kvType?: string, memoryLimit?: number }} options
  */
@@ -69,13 +93,7 @@ async function describe(loader, options) {
     parameters: tensors.reduce((sum, { dims }) => sum + dims.reduce((a, b) => a * b, 1), 0),
     fileBytes: info.fileBytes,
     headerBytes: info.headerBytes,
-    nLayers: info.nLayers,
-    dModel: info.dModel,
-    dFf: info.dFf,
-    nHeads: info.nHeads,
-    nKvHeads: info.nKvHeads,
-    headDim: info.headDim,
-    nVocab: info.nVocab,
+    ...sizes(loader),
     nCtxTrain: known.trainedContextLength,
     rope: info.rope,
     types: shares(tensors, ({ type }) => type),
@@ -145,8 +163,8 @@ export async function info(model, { variants, json, ...options }) {
  * @param {string} model
  * @param {Options} options
  */
-export async function tokenize(model, { special = false, json }) {
-  const loader = await readHeader(model, sourceOptions(model, {}));
+export async function tokenize(model, { special = false, json, ...options }) {
+  const loader = await readHeader(model, { ...engineOptions(options), ...sourceOptions(model, {}) });
   const tokenizer = createTokenizer((key) => loader.meta(key));
   const input = await readStdin();
   if (!json) {

@@ -28,8 +28,8 @@ const base64 = (logits) =>
  * @param {any} value
  * @param {string} where
  */
-function checkCase({ tokens, positions = [] } = /** @type {any} */ ({}), where) {
-  if (!Array.isArray(tokens) || !tokens.length || !tokens.every(Number.isInteger)) {
+function checkCase({ tokens, positions = [] }, where) {
+  if (!Array.isArray(tokens) || !tokens.length || !tokens.every((id) => (id | 0) === id)) {
     throw new Error(`${where}: 'tokens' must be a list of ids`);
   }
   if (!Array.isArray(positions)) throw new Error(`${where}: 'positions' must be a list`);
@@ -174,8 +174,9 @@ export async function bench(model, options) {
   const start = performance.now();
   const engine = await openEngine(model, options);
   const load = { ms: performance.now() - start, bytes: engine.info.fileBytes };
-  const { nVocab, dModel, maxBatch, gigaOpsToken, bytesToken, variant, threads } = engine.info;
+  const { nVocab, nCtx, dModel, maxBatch, gigaOpsToken, bytesToken, variant, threads } = engine.info;
   const most = Math.max(prompt, predict);
+  if (depth + most > nCtx) throw new Error(`${depth} tokens and ${most} more do not fit the context of ${nCtx}`);
   const ids = Array.from({ length: depth + most }, (_, i) => (i * 7919 + 1) % nVocab);
   const seq = engine.seq();
   if (depth) await time(engine, seq, ids.slice(0, depth), maxBatch);

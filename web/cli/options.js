@@ -26,7 +26,7 @@ export const COMMON = ['threads', 'variant', 'context', ...ROPE, 'kv', 'precisio
 const integer = (least) => (text) => {
   const n = Number(text);
   if (!/^[+-]?\d+$/.test(text) || !Number.isSafeInteger(n) || n < least)
-    throw new UsageError(`an integer from ${least}`);
+    throw new UsageError(`an integer from ${least} to ${Number.MAX_SAFE_INTEGER}`);
   return n;
 };
 
@@ -108,7 +108,8 @@ export function parse(args, name, command) {
   const models = [];
   const rest = [...args];
   for (let arg; (arg = rest.shift()) !== undefined;) {
-    if (arg.startsWith('--')) readOption(arg, rest, name, command, options);
+    if (arg === '--') models.push(...rest.splice(0));
+    else if (arg.startsWith('--')) readOption(arg, rest, name, command, options);
     else if (arg.startsWith('-') && arg !== '-')
       throw new UsageError(`unknown option '${arg}'; options begin with --`);
     else models.push(arg);

@@ -36,20 +36,21 @@ export async function readText(path) {
     return await readFile(path, 'utf8');
   } catch (cause) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (cause);
-    throw new Error(`cannot read ${path}: ${code === 'ENOENT' ? 'there is no such file' : message}`, {
-      cause,
-    });
+    const said = { ENOENT: 'there is no such file', EISDIR: 'it is a folder' }[/** @type {string} */ (code)];
+    throw new Error(`cannot read ${path}: ${said ?? message}`, { cause });
   }
 }
 
 /**
- * The list of a file {cases: [...]}.
+ * The list of objects of a file {cases: [...]}.
  * @param {string} path
  * @returns {Promise<any[]>}
  */
 export async function readCases(path) {
   const { cases } = parseJson(await readText(path), path) ?? {};
   if (!Array.isArray(cases)) throw new Error(`${path} has no list 'cases'`);
+  const odd = cases.findIndex((one) => one === null || typeof one !== 'object');
+  if (odd >= 0) throw new Error(`case ${odd} of ${path} is not an object`);
   return cases;
 }
 

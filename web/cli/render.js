@@ -26,6 +26,9 @@ export async function render(model, options) {
   if (!options.cases) throw new UsageError('render needs --cases FILE');
   const template = await templateOf(model, options);
   const cases = await readCases(options.cases);
+  cases.forEach(({ vars = {} }, i) => {
+    if (vars === null || typeof vars !== 'object') throw new Error(`case ${i} of ${options.cases}: 'vars' must be an object`);
+  });
   const renderer = new Renderer(new URL('../template.js', import.meta.url));
   await writeJson({ cases: await renderCases(renderer, template, cases, { now: options.now }) });
 }
