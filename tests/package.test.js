@@ -115,4 +115,6 @@ test('the lock file names no registry', () => assert.doesNotMatch(read('package-
 test('types hold: the sources against their JSDoc, and a user against the package', () => {
   run('node_modules/.bin/tsc', '-p', 'web');
   run('node_modules/.bin/tsc', '-p', 'tests/types');
+  // With a library that has no Symbol.asyncDispose.
+  run('node_modules/.bin/tsc', '--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom', '--types', '', 'web/index.d.ts');
 });

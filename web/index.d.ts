@@ -9,6 +9,13 @@
  * a ModelError.
  */
 
+declare global {
+  /** Older libs of TypeScript do not know it. */
+  interface SymbolConstructor {
+    readonly asyncDispose: unique symbol;
+  }
+}
+
 /**
  * A URL (relative ones belong to the page); `hf:owner/repo/file.gguf`, or `hf:owner/repo@revision/file.gguf`, on
  * the model hub; in Node a path; a Blob, File or handle of one; its bytes (they are copied, never taken), or a
