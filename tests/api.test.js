@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
+import { VARIANTS } from '../web/features.js';
 import * as api from '../web/index.js';
 import { SMOLLM2, absent, fixture, fixtureJson } from './kit/fixtures.js';
 import { makeModel, randomNumbers } from './kit/make-model.js';
@@ -242,7 +243,7 @@ test('files of the package that are not where they should be', async () => {
   await assert.rejects(load(path, { assets: { wasm: folder } }), (error) => error instanceof ModelError && /lm-/.test(error.message));
   const wrong = join(folder, 'wrong');
   mkdirSync(wrong);
-  for (const name of ['simd', 'relaxed']) writeFileSync(join(wrong, `lm-${name}.wasm`), Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0));
+  for (const name of VARIANTS) writeFileSync(join(wrong, `lm-${name}.wasm`), Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0));
   await assert.rejects(load(path, { threads: 1, assets: { wasm: wrong } }), { code: 'MISMATCH' });
   const untemplated = await load(path, { assets: { template: join(folder, 'absent.js') } });
   for (let i = 0; i < 2; i++) await assert.rejects(untemplated.chat().send('Hi').text(), { code: 'WORKER', message: /absent\.js/ });
@@ -699,7 +700,7 @@ function withTrap(wasm, name) {
 test('after a trap everything rejects with CRASHED', async () => {
   const wasm = join(folder, 'trap');
   mkdirSync(wasm);
-  for (const name of ['simd', 'relaxed']) {
+  for (const name of VARIANTS) {
     const whole = readFileSync(new URL(`../dist/lm-${name}.wasm`, import.meta.url));
     writeFileSync(join(wasm, `lm-${name}.wasm`), withTrap(whole, 'lm_sample'));
   }
