@@ -65,6 +65,9 @@ for (const name of BROWSERS) {
     for (const source of ['split URL', 'split Files', 'handle']) assert.deepEqual(told[source].tokens, expected, JSON.stringify(told[source]));
     assert.deepEqual(told.estimate, estimated);
     assert.equal(told.threads.threads, told.support.threads ? 2 : 1);
+    /* a worker that starts workers may wait for ever in Firefox */
+    const started = ['worker.js', ...(told.support.threads ? ['thread.js'] : []), 'template.js'];
+    assert.deepEqual(told.workers, { started, ended: [...started].sort() });
     const errors = [
       ['sha256', 'HASH', new RegExp(sha256(FILE))],
       ['404', 'NETWORK', /absent\.gguf answers 404/],

@@ -10,6 +10,7 @@ import { fileUrl, onNode, startNodeWorker } from './node.js';
 import { ESTIMATE, LOAD, MODELS, check } from './options.js';
 import { Rpc, workerPort } from './rpc.js';
 import { openStore } from './storage.js';
+import { HostedWorkers } from './workers.js';
 
 export { ModelError };
 export { support } from './features.js';
@@ -88,7 +89,12 @@ async function withWorker(source, { signal, cache, assets = {}, ...access }, use
   let rpc;
   let kept = false;
   try {
-    rpc = new Rpc(startWorker(assets), { read: reader.read }, explain);
+    const [worker, hosted] = [startWorker(assets), new HostedWorkers()];
+    const close = () => {
+      hosted.end();
+      return worker.close();
+    };
+    rpc = new Rpc({ ...worker, close }, { read: reader.read, startWorker: hosted.start }, explain);
     await rpc.call('hello', null, { signal });
     started = true;
     const result = await use(rpc, { origin, files: filesFor(assets) });

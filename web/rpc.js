@@ -15,7 +15,7 @@ import { ModelError } from './errors.js';
 /**
  * What carries messages: a worker seen from outside, or from within.
  * @typedef {object} Port
- * @property {(message: any, transfer: ArrayBuffer[]) => void} post
+ * @property {(message: any, transfer: any[]) => void} post
  * @property {(onMessage: (message: any) => void, onFailure: (error: Error) => void) => void} listen once
  * @property {(busy: boolean) => void} hold whether the process must stay alive for it
  * @property {() => unknown} close a promise where it takes time
@@ -36,6 +36,7 @@ import { ModelError } from './errors.js';
  * @property {AbortSignal} [signal] rejects with signal.reason
  * @property {AbortSignal} [stop]
  * @property {(item: any) => void} [onItem] what it throws rejects the call
+ * @property {Transferable[]} [transfer] of the arguments
  */
 
 export class Rpc {
@@ -61,7 +62,9 @@ export class Rpc {
     this.#handlers = handlers;
     port.listen(
       (message) => this.#receive(message),
-      (error) => void this.fail(explain(error)),
+      (error) => {
+        if (!this.#failure) void this.fail(explain(error));
+      },
     );
   }
 
@@ -71,7 +74,7 @@ export class Rpc {
    * @param {CallOptions} [options]
    * @returns {Promise<any>}
    */
-  async call(name, args, { signal, stop, onItem } = {}) {
+  async call(name, args, { signal, stop, onItem, transfer = [] } = {}) {
     signal?.throwIfAborted();
     if (this.#failure) throw this.#failure;
     const id = ++this.#lastId;
@@ -88,7 +91,7 @@ export class Rpc {
         };
         this.#calls.set(id, { resolve, reject, onItem: onItem && guarded(onItem, leave) });
         this.#port.hold(true);
-        this.#port.post({ ask: id, name, args }, []);
+        this.#port.post({ ask: id, name, args }, transfer);
         signal?.addEventListener('abort', onAbort);
         if (stop?.aborted) onStop();
         else stop?.addEventListener('abort', onStop);
@@ -205,16 +208,24 @@ export function workerPort(worker) {
 }
 
 /**
- * The same, seen from within.
+ * The same, seen from within. A message {port} says who is to be talked to in place of the parent.
  * @returns {Port}
  */
 export function parentPort() {
   const scope = /** @type {any} */ (globalThis);
+  let partner = scope;
   return {
-    post: (message, transfer) => scope.postMessage(message, transfer),
+    post: (message, transfer) => partner.postMessage(message, transfer),
     listen(onMessage, onFailure) {
-      scope.onmessage = (/** @type {MessageEvent} */ { data }) => onMessage(data);
-      scope.onmessageerror = () => onFailure(new Error('a message could not be read'));
+      const hear = () => {
+        partner.onmessage = (/** @type {MessageEvent} */ { data }) => {
+          if (!('port' in data)) return onMessage(data);
+          partner = data.port;
+          hear();
+        };
+        partner.onmessageerror = () => onFailure(new Error('a message could not be read'));
+      };
+      hear();
     },
     hold() {},
     close: () => scope.close(),

@@ -12,6 +12,7 @@ import { Rpc, parentPort } from './rpc.js';
 import { Session } from './session.js';
 import { progress, withSource } from './source.js';
 import { createTokenizer } from './tokenizer.js';
+import { letPageStart } from './workers.js';
 
 /** @typedef {{ engine: import('./evaluator.js').Engine, tokenizer: import('./tokenizer.js').Tokenizer, template: ReturnType<typeof createTemplate>, session: Session }} Loaded */
 
@@ -186,3 +187,4 @@ const rpc = new Rpc(
   onNode() ? parentNodePort() : parentPort(),
   Object.fromEntries(Object.entries(handlers).map(([name, handler]) => [name, guarded(handler)])),
 );
+if (!onNode()) letPageStart(rpc);

@@ -43,6 +43,28 @@ const bytes = new Uint8Array(await file.arrayBuffer());
 await tell('relative URL', () => answerFrom(MODEL));
 await tell('URL', () => answerFrom(new URL(MODEL, location.href)));
 await tell('threads', () => answerFrom(MODEL, { threads: 2 }));
+await tell('workers', async () => {
+  const started = [];
+  const ended = [];
+  const Original = Worker;
+  globalThis.Worker = class extends Original {
+    #name;
+    constructor(url, options) {
+      super(url, options);
+      this.#name = new URL(url).pathname.split('/').at(-1);
+      started.push(this.#name);
+    }
+    terminate() {
+      ended.push(this.#name);
+      super.terminate();
+    }
+  };
+  const model = await load(MODEL, { threads: 2 });
+  await model.render([{ role: 'user', content: 'Hi' }]);
+  await model.close();
+  globalThis.Worker = Original;
+  return { started, ended: ended.sort() };
+});
 await tell('Blob', () => answerFrom(file));
 await tell('File', () => answerFrom(new File([file], 'model.gguf')));
 await tell('bytes', () => answerFrom(bytes));
