@@ -7,7 +7,7 @@ import { spawn } from 'node:child_process';
 import { freemem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import test from 'node:test';
-import { createEngine, createLoader, runnable, support } from '../web/engine.js';
+import { createEngine, createLoader, readHeader, runnable, support } from '../web/engine.js';
 import { VARIANTS, chooseVariant, runnable as runnableOn } from '../web/features.js';
 import { PAGE_BYTES, WINDOW_BYTES, createMemory } from '../web/instance.js';
 import { chooseThreads } from '../web/threads.js';
@@ -293,6 +293,25 @@ test('close ends the workers, twice is as good as once', { skip: !HERE.threads }
   await engine.close();
   assert.ok(performance.now() - start < 900, 'without being terminated');
   await engine.close();
+});
+
+test('a closed engine says so, and never waits for the workers that it had', { skip: !HERE.threads }, async () => {
+  for (const threads of [1, 2]) {
+    const engine = await createEngine(MODEL, { threads });
+    const seq = engine.seq();
+    await engine.close();
+    for (const call of [() => engine.eval({ tokens: [1], seq }), () => engine.logits(), () => engine.meta('general.name')]) {
+      assert.throws(call, { name: 'ModelError', code: 'CLOSED' });
+    }
+    assert.equal(engine.info.threads, threads);
+  }
+});
+
+test('options of the engine are known by name', async () => {
+  await assert.rejects(createEngine(MODEL, { thrads: 2 }), { name: 'TypeError', message: /did you mean 'threads'/ });
+  await assert.rejects(createLoader({ kvtype: 'f32' }), { name: 'TypeError', message: /did you mean 'kvType'/ });
+  await assert.rejects(createLoader({ sha256: '0'.repeat(64) }), { name: 'TypeError', message: /'sha256'/ });
+  await assert.rejects(readHeader(MODEL, { threads: '2' }), { name: 'TypeError', message: /threads is '2'/ });
 });
 
 /** Runs a module in a Node of its own, which is killed if it does not end. */

@@ -17,6 +17,7 @@
  */
 import * as loading from './loader.js';
 import { describe, filesOf } from './describe.js';
+import { CREATE, HEADER, LOADER, check } from './options.js';
 import { withSource } from './source.js';
 
 export { runnable, support } from './features.js';
@@ -48,10 +49,9 @@ const MODULES = {
  * A loader that wants its first byte.
  * @param {EngineOptions} [options]
  */
-export function createLoader(options = {}) {
-  const { wasm = (variant) => MODULES[variant](), thread = new URL('./thread.js', import.meta.url) } =
-    options;
-  return loading.createLoader({ ...options, wasm, thread });
+export async function createLoader(options) {
+  const wasm = (/** @type {string} */ variant) => MODULES[variant]();
+  return loading.createLoader({ wasm, thread: new URL('./thread.js', import.meta.url), ...check(options, LOADER) });
 }
 
 /**
@@ -91,9 +91,10 @@ async function reading(source, { signal = new AbortController().signal, headers,
  * @param {EngineOptions & Omit<ReadOptions, 'sha256'>} [options]
  * @returns {Promise<Loader>} in state 'ready'
  */
-export async function readHeader(source, { signal, headers, token, hub, cache, ...options } = {}) {
+export async function readHeader(source, options) {
+  const { signal, headers, token, hub, cache, ...engine } = check(options, HEADER);
   return reading(source, { signal, headers, token, hub, cache, header: true }, async ({ chunks }) =>
-    loading.feedHeader(await createLoader({ threads: 1, ...options }), chunks),
+    loading.feedHeader(await createLoader({ threads: 1, ...engine }), chunks),
   );
 }
 
@@ -103,9 +104,10 @@ export async function readHeader(source, { signal, headers, token, hub, cache, .
  * @param {EngineOptions & ReadOptions} [options]
  * @returns {Promise<Engine>}
  */
-export async function createEngine(source, { signal, sha256, headers, token, hub, cache, ...options } = {}) {
+export async function createEngine(source, options) {
+  const { signal, sha256, headers, token, hub, cache, ...engine } = check(options, CREATE);
   return reading(source, { signal, sha256, headers, token, hub, cache }, async ({ chunks, total, exact, toEnd }) => {
-    const loader = await createLoader(options);
+    const loader = await createLoader(engine);
     try {
       if (exact) loader.fileBytes ??= total;
       for await (const chunk of chunks) {

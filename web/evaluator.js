@@ -208,13 +208,14 @@ export class Engine {
     };
   }
 
-  /** Ends the compute workers; the memory goes when the engine is dropped. */
+  /** Ends the compute workers; the memory goes when the engine is dropped. No other call may follow: each throws
+   * CLOSED. */
   async close() {
     const threads = this.#threads;
     this.#threads = undefined;
-    if (!threads) return;
-    if (this.#instance.crashed) return void (await Promise.all(threads.terminate()));
-    this.#instance.call('lm_stop');
-    await threads.stop();
+    const { crashed } = this.#instance;
+    if (threads && !crashed) this.#instance.call('lm_stop');
+    this.#instance.close();
+    await (crashed ? Promise.all(threads?.terminate() ?? []) : threads?.stop());
   }
 }

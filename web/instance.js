@@ -74,6 +74,7 @@ export class Instance {
   #exports;
   /** @type {unknown} what ended it */
   #crash;
+  #closed = false;
   /** @type {Map<string, string[]>} */
   #names = new Map();
 
@@ -103,6 +104,11 @@ export class Instance {
     return this.#crash !== undefined;
   }
 
+  /** Its workers have ended: a job would wait for them for ever. */
+  close() {
+    this.#closed = true;
+  }
+
   /**
    * A trap leaves the instance's stack and data as they were at that moment: nothing may run on them again.
    * @param {string} name
@@ -110,6 +116,7 @@ export class Instance {
    * @returns {number}
    */
   call(name, ...args) {
+    if (this.#closed) throw new ModelError('CLOSED', 'the engine is closed');
     if (this.#crash === undefined) {
       try {
         return this.#exports[name](...args);

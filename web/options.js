@@ -133,7 +133,7 @@ const cache = (value, name) => {
 /** @type {Record<string, Check>} */
 export const MODELS = { cache };
 
-/** Of load() and estimate() alike. @type {Record<string, Check>} */
+/** @type {Record<string, Check>} */
 const ENGINE = {
   contextLength: number(1, MOST_CONTEXT, true),
   kvType: string,
@@ -141,19 +141,33 @@ const ENGINE = {
   rope: (value, name) => check(value, ROPE, name),
   threads: number(0, 2 ** 31 - 1, true),
   variant: string,
-  headers: (value) => value,
-  token: string,
-  hub: string,
-  cache,
-  signal,
-  assets: (value, name) => check(value, ASSETS, name),
+};
+
+/** How a source is read. @type {Record<string, Check>} */
+const READ = { headers: (value) => value, token: string, hub: string, cache, signal };
+
+/** Of load() and estimate() alike. @type {Record<string, Check>} */
+const PAGE = { ...ENGINE, ...READ, assets: (value, name) => check(value, ASSETS, name) };
+
+/** @type {Record<string, Check>} */
+export const LOAD = { ...PAGE, sha256, onProgress: typed('function', 'a function') };
+
+/** @type {Record<string, Check>} */
+export const ESTIMATE = { ...PAGE, memoryLimit: number(0, Number.MAX_SAFE_INTEGER) };
+
+/** Of tabllama/engine: without a source, and with one. @type {Record<string, Check>} */
+export const LOADER = {
+  ...ENGINE,
+  fileBytes: number(0, Number.MAX_SAFE_INTEGER, true),
+  wasm: typed('function', 'a function'),
+  thread: (value) => value,
 };
 
 /** @type {Record<string, Check>} */
-export const LOAD = { ...ENGINE, sha256, onProgress: typed('function', 'a function') };
+export const HEADER = { ...LOADER, ...READ };
 
 /** @type {Record<string, Check>} */
-export const ESTIMATE = { ...ENGINE, memoryLimit: number(0, Number.MAX_SAFE_INTEGER) };
+export const CREATE = { ...HEADER, sha256 };
 
 /** @type {Record<string, Check>} */
 export const GENERATE = {

@@ -3,7 +3,7 @@ import { readHeader, runnable } from '../engine.js';
 import { ModelError } from '../errors.js';
 import { estimate } from '../estimate.js';
 import { createTokenizer } from '../tokenizer.js';
-import { UsageError, engineOptions, sourceOptions } from './options.js';
+import { UsageError, engineOptions, hubOptions } from './options.js';
 import { parseJson, readStdin, warn, write, writeJson } from './output.js';
 
 /** @typedef {import('./options.js').Options} Options */
@@ -151,7 +151,7 @@ function plain(facts, indent = '') {
 export async function info(model, { variants, json, ...options }) {
   if (variants) return json ? writeJson(runnable()) : write(`${runnable().join('\n')}\n`);
   if (model === undefined) throw new UsageError('info needs a model, or --variants');
-  const loader = await readHeader(model, { ...engineOptions(options), ...sourceOptions(model, {}) });
+  const loader = await readHeader(model, { ...engineOptions(options), ...hubOptions(model) });
   refuseBroken(loader);
   const facts = await describe(loader, { ...engineOptions(options), memoryLimit: options.memory });
   const { warnings, ...rest } = facts;
@@ -164,7 +164,7 @@ export async function info(model, { variants, json, ...options }) {
  * @param {Options} options
  */
 export async function tokenize(model, { special = false, json, ...options }) {
-  const loader = await readHeader(model, { ...engineOptions(options), ...sourceOptions(model, {}) });
+  const loader = await readHeader(model, { ...engineOptions(options), ...hubOptions(model) });
   const tokenizer = createTokenizer((key) => loader.meta(key));
   const input = await readStdin();
   if (!json) {

@@ -175,15 +175,22 @@ export function engineOptions({ threads, variant, context, kv, precision, ropeBa
 }
 
 /**
- * How a model is fetched. For hf: the hub's own environment variables count.
+ * For hf: the hub's own environment variables count.
+ * @param {string} model
+ * @returns {{ token?: string, hub?: string }}
+ */
+export function hubOptions(model) {
+  if (!/^hf:/i.test(model)) return {};
+  return { token: process.env.HF_TOKEN || undefined, hub: process.env.HF_ENDPOINT || undefined };
+}
+
+/**
+ * How a model is fetched.
  * @param {string} model
  * @param {Options} options
  * @returns {{ sha256?: string, cache?: boolean, token?: string, hub?: string }}
  */
-export function sourceOptions(model, { sha256, cache }) {
-  if (!/^hf:/i.test(model)) return { sha256, cache };
-  return { sha256, cache, token: process.env.HF_TOKEN || undefined, hub: process.env.HF_ENDPOINT || undefined };
-}
+export const sourceOptions = (model, { sha256, cache }) => ({ sha256, cache, ...hubOptions(model) });
 
 /**
  * @param {Record<string, Command>} commands

@@ -2,7 +2,7 @@
 import { renderCases } from '../chat.js';
 import { readHeader } from '../engine.js';
 import { Renderer } from '../renderer.js';
-import { UsageError, sourceOptions } from './options.js';
+import { UsageError, hubOptions } from './options.js';
 import { readCases, readText, writeJson } from './output.js';
 
 /**
@@ -13,7 +13,7 @@ async function templateOf(model, { template }) {
   if ((model === undefined) === (template === undefined))
     throw new UsageError('render needs a model or --template FILE, one of them');
   if (template !== undefined) return readText(template);
-  const source = (await readHeader(/** @type {string} */ (model), sourceOptions(/** @type {string} */ (model), {}))).meta('tokenizer.chat_template');
+  const source = (await readHeader(/** @type {string} */ (model), hubOptions(/** @type {string} */ (model)))).meta('tokenizer.chat_template');
   if (typeof source !== 'string') throw new Error(`${model} has no chat template`);
   return source;
 }
