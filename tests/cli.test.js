@@ -176,6 +176,15 @@ test('run obeys stop, seed and the context', async () => {
   await bad(['run', MODEL, '--prompt', 'hello '.repeat(50), '--context', '20'], 1, /20/);
 });
 
+test('fewer threads than asked for are told', async () => {
+  const cases = file('one.json', { cases: [{ tokens: [1] }] });
+  for (const args of [['run', MODEL, '--prompt', 'a', '--max-tokens', '2'], ['logits', MODEL, '--cases', cases]]) {
+    const { code, stderr } = await cli([...args, '--threads', '64']);
+    assert.equal(code, 0);
+    assert.match(stderr, /^tabllama: threads: 64 asked for, [^\n]*\n$/);
+  }
+});
+
 test('chat: messages, lines of stdin, a system text', async () => {
   const args = ['chat', MODEL, '--temperature', '0', '--max-tokens', '6', '--json'];
   const answers = (stdout) =>

@@ -2,7 +2,7 @@
 import { createInterface } from 'node:readline';
 import { load } from '../index.js';
 import { UsageError, engineOptions, sourceOptions } from './options.js';
-import { interruptible, readStdin, showProgress, warn, write, writeJson } from './output.js';
+import { interruptible, readStdin, showProgress, warn, warnOf, write, writeJson } from './output.js';
 
 /** @typedef {import('../index.js').Generation} Generation */
 /** @typedef {import('./options.js').Options} Options */
@@ -30,7 +30,7 @@ const samplingOf = (options) => Object.fromEntries(SAMPLING.map((name) => [name,
  */
 async function loadModel(source, options) {
   const model = await load(source, { ...engineOptions(options), ...sourceOptions(source, options), onProgress: showProgress });
-  model.info.warnings.forEach(warn);
+  warnOf(model.info, options);
   return model;
 }
 

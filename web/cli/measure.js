@@ -2,7 +2,7 @@
 import { createEngine } from '../engine.js';
 import { ModelError } from '../errors.js';
 import { UsageError, engineOptions, sourceOptions } from './options.js';
-import { breathe, readCases, warn, write, writeJson } from './output.js';
+import { breathe, readCases, warnOf, write, writeJson } from './output.js';
 
 /** @typedef {import('../engine.js').Engine} Engine */
 /** @typedef {import('./options.js').Options} Options */
@@ -13,7 +13,7 @@ import { breathe, readCases, warn, write, writeJson } from './output.js';
  */
 export async function openEngine(model, options) {
   const engine = await createEngine(model, { ...engineOptions(options), ...sourceOptions(model, options) });
-  engine.info.warnings.forEach(warn);
+  warnOf(engine.info, options);
   return engine;
 }
 

@@ -66,6 +66,16 @@ export function showProgress({ loaded, total }) {
 /** @param {string} sentence */
 export const warn = (sentence) => process.stderr.write(`tabllama: ${sentence}\n`);
 
+/**
+ * What may disappoint about a model as it was loaded.
+ * @param {{ warnings: readonly string[], threads: number, threadsReason?: string | null }} info
+ * @param {import('./options.js').Options} options
+ */
+export function warnOf({ warnings, threads, threadsReason }, options) {
+  warnings.forEach(warn);
+  if (options.threads > threads) warn(`threads: ${threadsReason}`);
+}
+
 /** @type {() => void} */
 const leave = () => process.exit(130);
 let onInterrupt = leave;
