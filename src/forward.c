@@ -168,10 +168,9 @@ static void store_heads(const struct run *r, const struct layer *y, uint32_t l) 
     float *k = f->k + (size_t)t * f->kv_stride + g * dim, *v = f->v + (size_t)t * f->kv_stride + g * dim;
     finish_head(f, y, k, y->bk ? y->bk + g * dim : 0, y->k_norm, t);
     if (y->bv) KERNELS.add(v, y->bv + g * dim, dim);
-    const uint32_t chunk = row->pos / KV_CHUNK;
-    const uint64_t at = row->pos % KV_CHUNK * f->kv->row_bytes;
-    KERNELS.kv_store(f->kv->type, k, kv_rows(f->kv, row->seq, chunk, l, 0, g) + at, dim);
-    KERNELS.kv_store(f->kv->type, v, kv_rows(f->kv, row->seq, chunk, l, 1, g) + at, dim);
+    const uint32_t chunk = row->pos / KV_CHUNK, at = row->pos % KV_CHUNK;
+    KERNELS.kv_store_key(f->kv->type, k, kv_rows(f->kv, row->seq, chunk, l, 0, g), at, dim);
+    KERNELS.kv_store_value(f->kv->type, v, kv_rows(f->kv, row->seq, chunk, l, 1, g), at, dim);
   }
 }
 

@@ -94,15 +94,15 @@ enum activation { ACTIVATION_SILU, ACTIVATION_GELU };
 
 /* Queries of one KV head against one chunk. Vector i (a query head of some row) sees the positions
  * first[i] .. n_seen[i] - 1 of the chunk, n_seen[i] <= KV_CHUNK; with none such a vector gets
- * max = -inf, sum = 0, o = 0. The k and v rows behind the largest n_seen are never read. */
-enum { KV_CHUNK = 256, ATTEND_BLOCK = 32, ATTEND_VECTORS = 64 };
+ * max = -inf, sum = 0, o = 0. What stands behind the largest n_seen does not matter. */
+enum { KV_CHUNK = 256, ATTEND_VECTORS = 64 };
 struct attend {
   const float *q;          /* [n_vectors][head_dim] */
   const uint32_t *first, *n_seen; /* [n_vectors] */
   uint32_t n_vectors;      /* 1 .. ATTEND_VECTORS */
   uint32_t head_dim;       /* % 8 = 0 */
   uint32_t kv_type;
-  const void *k, *v;       /* [KV_CHUNK][head_dim] in kv_type */
+  const void *k, *v;       /* rows of KV_CHUNK positions in kv_type, in an order of the set's own */
   float scale;
   float soft_cap;          /* a score s becomes cap tanh(s / cap); 0: stays s */
   float *o;                /* [n_vectors][head_dim]: sum of weight * v, not yet divided */
@@ -138,9 +138,10 @@ struct kernels {
   void (*rope_pairs)(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);
   void (*rope_halves)(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim, uint32_t rope_dim);
 
-  /* Stores n floats as a row of the cache (n % items of the KV type = 0). f16: nearest, ties to
+  /* Stores a key or value of head_dim floats as position t of its rows (struct attend). f16: nearest, ties to
    * even, saturating at 65504; subnormals become zero. */
-  void (*kv_store)(uint32_t kv_type, const float *x, void *row, uint32_t n);
+  void (*kv_store_key)(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim);
+  void (*kv_store_value)(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim);
   size_t (*attend_scratch)(uint32_t head_dim);
   void (*attend)(const struct attend *a);
   /* Joins a later partial result b into a; in order of chunks, so bits do not depend on threads.

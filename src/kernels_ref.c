@@ -169,9 +169,9 @@ static f16 ref_to_f16(float v) {
   return sign | (f16)(rounded >> 13);
 }
 
-static void ref_kv_store(uint32_t kv_type, const float *x, void *row, uint32_t n) {
-  if (kv_type == KV_F32) copy_bytes(row, x, n * sizeof *x);
-  else for (uint32_t i = 0; i < n; i++) ((f16 *)row)[i] = ref_to_f16(x[i]);
+static void ref_kv_store(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
+  if (kv_type == KV_F32) copy_bytes((float *)rows + t * head_dim, x, head_dim * sizeof *x);
+  else for (uint32_t i = 0; i < head_dim; i++) ((f16 *)rows)[t * head_dim + i] = ref_to_f16(x[i]);
 }
 
 static float ref_kv(uint32_t kv_type, const void *rows, size_t i) {
@@ -237,7 +237,8 @@ const struct kernels kernels_ref = {
   .soft_cap = ref_soft_cap,
   .rope_pairs = ref_rope_pairs,
   .rope_halves = ref_rope_halves,
-  .kv_store = ref_kv_store,
+  .kv_store_key = ref_kv_store,
+  .kv_store_value = ref_kv_store,
   .attend_scratch = ref_attend_scratch,
   .attend = ref_attend,
   .attend_fold = ref_attend_fold,

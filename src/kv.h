@@ -1,6 +1,6 @@
 /* kv.h: the key/value cache. A chunk holds KV_CHUNK positions of all layers:
  *
- *   [layer][k | v][n_kv_heads][KV_CHUNK][head_dim]     in the cache's type
+ *   [layer][k | v][n_kv_heads][KV_CHUNK x head_dim]     in the cache's type and the kernels' order
  *
  * A sequence is a table of chunks. Chunks are counted: a fork shares them all, and whoever writes
  * to a shared one first copies it. Growth appends a chunk to the arena, nothing ever moves, and
@@ -56,7 +56,7 @@ void kv_rewind(struct kv *kv, uint32_t seq, uint32_t pos);
  * the sequence's tokens are as before in either case. May grow memory. */
 bool kv_reserve(struct kv *kv, uint32_t seq, uint32_t n);
 
-/* First row (position 0 of the chunk) of one head's keys (which = 0) or values (1). */
+/* One head's keys (which = 0) or values (1) of a chunk. */
 static inline uint8_t *kv_rows(const struct kv *kv, uint32_t seq, uint32_t chunk, uint32_t layer, uint32_t which, uint32_t head) {
   uint8_t *bytes = kv->chunks[kv->seqs[seq].table[chunk]].bytes;
   return bytes + (((uint64_t)layer * 2 + which) * kv->n_kv_heads + head) * KV_CHUNK * kv->row_bytes;

@@ -1,167 +1,164 @@
-/* attend.c: attention of the queries of one KV head over one chunk, by online softmax.
+/* attend.c: attention of the queries of one KV head over one chunk of f16 or f32. A run holds
  *
- * All vectors (the query heads that share the KV head, times the rows of a prompt) share each block of
- * 32 positions, converted to f32 once: that is what makes grouped queries pay. Vectors go in pairs
- * where both see a position; the order of every sum is a vector's own, so neither its company nor the
- * pairing changes a bit. Separate mul and add: the same bits everywhere (fused: 1.15-1.2 times as fast). */
-#include "exp.h"
-#include "set.h"
+ *   keys [D][8 positions]   values [8 positions][D]   f16: each eight in the order 0 4 1 5 2 6 3 7
+ *
+ * so that a multiplication of int16 pairs is all that takes two vectors of f16 apart, and a score stays in its
+ * lane: no horizontal sums. Few vectors convert what they read as they read it; many share blocks of 32
+ * positions that are converted once, to f32 runs. The order of every sum is a vector's own, so neither its
+ * company nor the way changes a bit. Separate mul and add: the same bits everywhere (fused: 1.15-1.2 times as
+ * fast). */
+#include "attend.h"
 
+enum { DIRECT = 4 }; /* vectors that convert for themselves */
+
+/* Scaled queries [groups][D][GROUP], scores [n_vectors][KV_CHUNK], a converted block [BLOCK][D]. */
 size_t attend_scratch(uint32_t head_dim) {
-  return (2 * ATTEND_BLOCK * (size_t)head_dim + ATTEND_VECTORS * ATTEND_BLOCK) * sizeof(float);
+  return ((BLOCK + ATTEND_VECTORS) * (size_t)head_dim + ATTEND_VECTORS * KV_CHUNK) * sizeof(float);
 }
 
-/* n rows of head_dim floats to f32. */
-INLINE void attend_convert(float *o, uint32_t kv_type, const void *from, size_t n) {
-  if (kv_type == KV_F32) {
-    copy_bytes(o, from, n * sizeof *o);
-    return;
-  }
-  const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112);
-  const f16 *p = from;
-  ROLLED for (size_t i = 0; i < n; i += 8) {
-    v_store(o + i, v_load_f16(p + i, f16_bits, two112));
-    v_store(o + i + 4, v_load_f16(p + i + 4, f16_bits, two112));
-  }
-}
+/* f16 values come times 2^-112 (vec.h); the other factor has what brings them back. Of q only 2^80, so that
+ * none overflows, and no product is subnormal. */
+#define Q_SCALE(type) ((type) == KV_F16 ? 0x1p80f : 1)
+#define S_SCALE(type) ((type) == KV_F16 ? 0x1p32f : 1)
+#define W_SCALE(type) ((type) == KV_F16 ? 0x1p112f : 1)
 
-/* Scores of 4 positions for 1 or 2 vectors. */
-INLINE void attend_scores(float *s, const float *q, const float *k, uint32_t head_dim, float scale, const int pair) {
-  v128_t a[8];
-  UNROLLED for (int i = 0; i < 4 * pair; i++) a[i] = v_i32(0);
-  ROLLED for (uint32_t d = 0; d < head_dim; d += 4)
-    UNROLLED for (int j = 0; j < 4; j++) {
-      const v128_t kj = v_load(k + (size_t)j * head_dim + d);
-      UNROLLED for (int h = 0; h < pair; h++)
-        a[4 * h + j] = v_add(a[4 * h + j], v_mul(kj, v_load(q + (size_t)h * head_dim + d)));
-    }
-  UNROLLED for (int h = 0; h < pair; h++) {
-    v128_t *r = a + 4 * h;
-    v_transpose(r);
-    v_store(s + h * ATTEND_BLOCK, v_mul(v_f32(scale), v_add(v_add(r[0], r[2]), v_add(r[1], r[3]))));
-  }
-}
-
-/* o += weights of n positions times V, in 4 * vecs dimensions, for 1 or 2 vectors. */
-INLINE void attend_values(float *o, const float *p, const float *v, uint32_t n, uint32_t head_dim, const int pair,
-                          const int vecs) {
-  v128_t a[8];
-  UNROLLED for (int i = 0; i < pair * vecs; i++) a[i] = v_load(o + (size_t)(i / vecs) * head_dim + i % vecs * 4);
-  ROLLED for (uint32_t t = 0; t < n; t++, v += head_dim, p++)
-    UNROLLED for (int i = 0; i < vecs; i++) {
-      const v128_t vi = v_load(v + 4 * i);
-      UNROLLED for (int h = 0; h < pair; h++)
-        a[h * vecs + i] = v_add(a[h * vecs + i], v_mul(vi, v_load_splat(p + h * ATTEND_BLOCK)));
-    }
-  UNROLLED for (int i = 0; i < pair * vecs; i++) v_store(o + (size_t)(i / vecs) * head_dim + i % vecs * 4, a[i]);
-}
-
-INLINE void attend_values_single(float *o, const float *p, const float *v, uint32_t n, uint32_t head_dim) {
-  uint32_t d = 0;
-  for (; d + 32 <= head_dim; d += 32) attend_values(o + d, p, v + d, n, head_dim, 1, 8);
-  for (; d < head_dim; d += 8) attend_values(o + d, p, v + d, n, head_dim, 1, 2);
-}
-
-INLINE void attend_values_pair(float *o, const float *p, const float *v, uint32_t n, uint32_t head_dim) {
-  uint32_t d = 0;
-  for (; d + 16 <= head_dim; d += 16) attend_values(o + d, p, v + d, n, head_dim, 2, 4);
-  if (d < head_dim) attend_values(o + d, p, v + d, n, head_dim, 2, 2);
-}
-
-/* Scores of the positions from .. to - 1 to weights; what stands in o is rescaled only when the
- * maximum rises. */
-INLINE void attend_softmax(float *s, float *o, float *max, float *sum, uint32_t from, uint32_t to, uint32_t head_dim,
-                           const struct exp_constants *e) {
-  /* lanes outside weigh e^-87, and are never multiplied with V */
-  for (uint32_t t = from & ~3u; t < from; t++) s[t] = -__builtin_inff();
-  for (uint32_t t = to; t % 4; t++) s[t] = -__builtin_inff();
-  from &= ~3u;
-  v128_t m = v_load(s + from);
-  for (uint32_t t = from + 4; t < to; t += 4) m = v_pmax(m, v_load(s + t));
-  const float top = v_max_lane(m);
-  if (top > *max) {
-    const v128_t shrink = v_exp(v_f32(*max - top), e);
-    *max = top;
-    *sum *= v_lane(shrink, 0);
-    ROLLED for (uint32_t d = 0; d < head_dim; d += 4) v_store(o + d, v_mul(v_load(o + d), shrink));
-  }
-  m = v_f32(*max);
-  v128_t total = v_i32(0);
-  ROLLED for (uint32_t t = from; t < to; t += 4) {
-    const v128_t w = v_exp(v_sub(v_load(s + t), m), e);
-    v_store(s + t, w);
-    total = v_add(total, w);
-  }
-  *sum += v_sum(total);
-}
-
-/* The block's positions, from t on, that vector i sees; from = to: none, or there is no such vector. */
-struct attend_span {
-  uint32_t from, to;
+struct attend_words {
+  v128_t even, odd, f16_bits;
 };
-INLINE struct attend_span attend_seen(const struct attend *a, uint32_t i, uint32_t t) {
-  if (i >= a->n_vectors || a->n_seen[i] <= t) return (struct attend_span){0, 0};
-  const uint32_t to = LM_MIN(a->n_seen[i] - t, (uint32_t)ATTEND_BLOCK), from = a->first[i] > t ? a->first[i] - t : 0;
-  return (struct attend_span){LM_MIN(from, to), to};
+INLINE struct attend_words attend_words(void) {
+  return (struct attend_words){v_constant(EVEN13), v_constant(ODD13), v_constant(F16_BITS)};
 }
 
-/* One block: k, v: its positions in f32; s: scores, then weights, [n_vectors][ATTEND_BLOCK]. */
-INLINE void attend_block(const struct attend *a, uint32_t t, const float *k, const float *v, float *s,
-                         const struct exp_constants *e) {
-  const uint32_t D = a->head_dim, n_vectors = a->n_vectors;
-  for (uint32_t i = 0; i < n_vectors; i += 2) {
-    const uint32_t n0 = attend_seen(a, i, t).to, n1 = attend_seen(a, i + 1, t).to;
-    const float *q = a->q + (size_t)i * D;
-    float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK;
-    uint32_t j = 0;
-    for (; j < LM_MIN(n0, n1); j += 4) attend_scores(s0 + j, q, k + (size_t)j * D, D, a->scale, 2);
-    for (uint32_t j0 = j; j0 < n0; j0 += 4) attend_scores(s0 + j0, q, k + (size_t)j0 * D, D, a->scale, 1);
-    for (uint32_t j1 = j; j1 < n1; j1 += 4) attend_scores(s1 + j1, q + D, k + (size_t)j1 * D, D, a->scale, 1);
-  }
-  for (uint32_t i = 0; i < n_vectors; i++) {
-    const struct attend_span seen = attend_seen(a, i, t);
-    float *si = s + i * ATTEND_BLOCK;
-    if (seen.from == seen.to) continue;
-    if (a->soft_cap != 0)
-      for (uint32_t j = seen.from & ~3u; j < seen.to; j += 4)
-        v_store(si + j, v_soft_cap(v_load(si + j), a->soft_cap, e));
-    attend_softmax(si, a->o + (size_t)i * D, a->max + i, a->sum + i, seen.from, seen.to, D, e);
-  }
-  for (uint32_t i = 0; i < n_vectors; i += 2) {
-    const struct attend_span a0 = attend_seen(a, i, t), a1 = attend_seen(a, i + 1, t);
-    const uint32_t from = LM_MAX(a0.from, a1.from), to = LM_MIN(a0.to, a1.to);
-    const float *s0 = s + i * ATTEND_BLOCK, *s1 = s0 + ATTEND_BLOCK;
-    float *o = a->o + (size_t)i * D;
-    if (from >= to) { /* nothing that both see */
-      if (a0.from < a0.to) attend_values_single(o, s0 + a0.from, v + (size_t)a0.from * D, a0.to - a0.from, D);
-      if (a1.from < a1.to) attend_values_single(o + D, s1 + a1.from, v + (size_t)a1.from * D, a1.to - a1.from, D);
-      continue;
+/* The two halves of eight values. */
+INLINE v128_t attend_half(const uint32_t type, const void *p, const int half, const struct attend_words *w) {
+  if (type == KV_F32) return v_load((const float *)p + 4 * half);
+  return v_and(v_dot16(v_load(p), half ? w->odd : w->even), w->f16_bits);
+}
+INLINE size_t attend_bytes(const uint32_t type, size_t n) { return n * (type == KV_F32 ? sizeof(float) : sizeof(f16)); }
+
+/* n values to f32. */
+INLINE void attend_convert(const uint32_t type, const uint8_t *p, float *o, size_t n, const struct attend_words *w) {
+  ROLLED for (size_t i = 0; i < n; i += 8)
+    UNROLLED for (int j = 0; j < 2; j++) v_store(o + i + 4 * j, attend_half(type, p + attend_bytes(type, i), j, w));
+}
+
+/* Scores of a run for n vectors. */
+INLINE void attend_scores(const uint32_t type, const int n, const uint8_t *run, const float *q, float *s, uint32_t D,
+                          float scale, const struct attend_words *w) {
+  v128_t c[2 * GROUP];
+  UNROLLED for (int i = 0; i < 2 * n; i++) c[i] = v_i32(0);
+  ROLLED for (uint32_t d = 0; d < D; d++, run += attend_bytes(type, RUN), q += GROUP) {
+    const v128_t k0 = attend_half(type, run, 0, w), k1 = attend_half(type, run, 1, w);
+    UNROLLED for (int h = 0; h < n; h++) {
+      const v128_t x = v_load_splat(q + h);
+      c[2 * h] = v_add(c[2 * h], v_mul(k0, x));
+      c[2 * h + 1] = v_add(c[2 * h + 1], v_mul(k1, x));
     }
-    if (a0.from < from) attend_values_single(o, s0 + a0.from, v + (size_t)a0.from * D, from - a0.from, D);
-    if (a1.from < from) attend_values_single(o + D, s1 + a1.from, v + (size_t)a1.from * D, from - a1.from, D);
-    attend_values_pair(o, s0 + from, v + (size_t)from * D, to - from, D);
-    if (to < a0.to) attend_values_single(o, s0 + to, v + (size_t)to * D, a0.to - to, D);
-    if (to < a1.to) attend_values_single(o + D, s1 + to, v + (size_t)to * D, a1.to - to, D);
   }
+  UNROLLED for (int i = 0; i < 2 * n; i++) v_store(s + i / 2 * KV_CHUNK + i % 2 * 4, v_mul(c[i], v_f32(scale)));
+}
+
+/* Those of the positions from .. to - 1 that vector i sees. */
+INLINE struct attend_span attend_seen(const struct attend *a, uint32_t i, uint32_t from, uint32_t to) {
+  return (struct attend_span){LM_MAX(a->first[i], from), LM_MIN(a->n_seen[i], to)};
+}
+
+/* A block's runs. */
+struct attend_runs {
+  const uint8_t *p;
+  size_t stride;
+};
+
+/* o += weights times values of the positions that n vectors see. */
+INLINE void attend_values(const uint32_t type, const int n, const struct attend *a, uint32_t first,
+                          struct attend_runs r, struct attend_span in, const float *s, const struct attend_words *w) {
+  if (in.from >= in.to) return;
+  const uint32_t D = a->head_dim;
+  float *o = a->o + (size_t)first * D;
+  s += (size_t)first * KV_CHUNK;
+  for (uint32_t d = 0; d < D; d += 8, o += 8) {
+    v128_t c[2 * GROUP];
+    UNROLLED for (int i = 0; i < 2 * n; i++) c[i] = v_load(o + (size_t)(i / 2) * D + i % 2 * 4);
+    for (uint32_t t = in.from; t < in.to;) {
+      const uint8_t *v = r.p + t % BLOCK / RUN * r.stride + attend_bytes(type, t % RUN * D + d);
+      const float *p = s + t, *end = s + LM_MIN(in.to, (t | (RUN - 1)) + 1);
+      t = (t | (RUN - 1)) + 1;
+      ROLLED for (; p < end; p++, v += attend_bytes(type, D))
+        UNROLLED for (int i = 0; i < 2; i++) {
+          const v128_t x = attend_half(type, v, i, w);
+          UNROLLED for (int h = 0; h < n; h++)
+            c[h * 2 + i] = v_add(c[h * 2 + i], v_mul(x, v_load_splat(p + (size_t)h * KV_CHUNK)));
+        }
+    }
+    UNROLLED for (int i = 0; i < 2 * n; i++) v_store(o + (size_t)(i / 2) * D + i % 2 * 4, c[i]);
+  }
+}
+
+INLINE void attend_block_scores(const uint32_t type, const struct attend *a, struct attend_runs r, uint32_t t,
+                                const float *q, float *s, float scale, const struct attend_words *w) {
+  const uint32_t D = a->head_dim;
+  for (uint32_t i = 0; i < a->n_vectors; i += GROUP) {
+    const uint32_t n = LM_MIN(a->n_vectors - i, (uint32_t)GROUP);
+    const struct attend_span seen = attend_span(a, i, n);
+    for (uint32_t j = 0; j < RUNS; j++) {
+      const uint32_t at = t + j * RUN;
+      if (at >= seen.to || at + RUN <= seen.from) continue;
+      const uint8_t *run = r.p + j * r.stride;
+      float *to = s + (size_t)i * KV_CHUNK + at;
+      FOR_GROUP(n, attend_scores(type, N, run, q + (size_t)i * D, to, D, scale, w))
+    }
+  }
+}
+
+INLINE void attend_block_values(const uint32_t type, const struct attend *a, struct attend_runs r, uint32_t t,
+                                const float *s, const struct attend_words *w) {
+  for (uint32_t i = 0; i < a->n_vectors; i += GROUP) {
+    const uint32_t n = LM_MIN(a->n_vectors - i, (uint32_t)GROUP);
+    struct attend_span all = {t, t + BLOCK}; /* what every one sees, in between what some do */
+    for (uint32_t h = i; h < i + n; h++)
+      all.from = LM_MAX(all.from, a->first[h]), all.to = LM_MIN(all.to, a->n_seen[h]);
+    if (all.from >= all.to) all.from = all.to = t + BLOCK;
+    for (uint32_t h = i; h < i + n; h++) attend_values(type, 1, a, h, r, attend_seen(a, h, t, all.from), s, w);
+    if (all.from == all.to) continue;
+    FOR_GROUP(n, attend_values(type, N, a, i, r, all, s, w))
+    for (uint32_t h = i; h < i + n; h++) attend_values(type, 1, a, h, r, attend_seen(a, h, all.to, t + BLOCK), s, w);
+  }
+}
+
+/* A block's runs, as they are or converted to `block`. */
+INLINE struct attend_runs attend_block(const uint32_t type, const void *rows, uint32_t t, uint32_t D, float *block,
+                                       const struct attend_words *w) {
+  const size_t run = RUN * (size_t)D;
+  const struct attend_runs r = {(const uint8_t *)rows + attend_bytes(type, t / BLOCK * run),
+                                attend_bytes(type, KV_CHUNK / BLOCK * run)};
+  if (!block) return r;
+  for (uint32_t j = 0; j < RUNS; j++) attend_convert(type, r.p + j * r.stride, block + j * run, run, w);
+  return (struct attend_runs){(const uint8_t *)block, run * sizeof *block};
+}
+
+/* type: of the cache; as: what is computed with. */
+INLINE void attend_typed(const uint32_t type, const uint32_t as, const struct attend *a) {
+  const uint32_t D = a->head_dim;
+  float *q = a->scratch, *s = q + ATTEND_VECTORS * (size_t)D, *block = type == as ? 0 : s + ATTEND_VECTORS * KV_CHUNK;
+  const struct exp_constants e = exp_constants();
+  const struct attend_words w = attend_words();
+  const struct attend_span all = attend_span(a, 0, a->n_vectors);
+  const uint32_t from = all.from / BLOCK * BLOCK;
+  for (uint32_t i = 0; i < a->n_vectors; i++)
+    for (uint32_t d = 0; d < D; d++)
+      q[(i / GROUP * D + d) * GROUP + i % GROUP] = a->q[(size_t)i * D + d] * Q_SCALE(type);
+  for (uint32_t t = from; t < all.to; t += BLOCK)
+    attend_block_scores(as, a, attend_block(type, a->k, t, D, block, &w), t, q, s, a->scale * S_SCALE(type), &w);
+  for (uint32_t i = 0; i < a->n_vectors; i++) attend_softmax(a, i, s + (size_t)i * KV_CHUNK, W_SCALE(type), &e);
+  zero_bytes(a->o, a->n_vectors * (size_t)D * sizeof *a->o);
+  for (uint32_t t = from; t < all.to; t += BLOCK)
+    attend_block_values(as, a, attend_block(type, a->v, t, D, block, &w), t, s, &w);
 }
 
 void attend_chunk(const struct attend *a) {
-  const size_t D = a->head_dim, row_bytes = D * (a->kv_type == KV_F32 ? sizeof(float) : sizeof(f16));
-  float *k = a->scratch, *v = k + ATTEND_BLOCK * D, *s = v + ATTEND_BLOCK * D;
-  const struct exp_constants e = exp_constants();
-  uint32_t first = KV_CHUNK, last = 0;
-  for (uint32_t i = 0; i < a->n_vectors; i++) {
-    first = LM_MIN(first, a->first[i]), last = LM_MAX(last, a->n_seen[i]);
-    a->max[i] = -__builtin_inff(), a->sum[i] = 0;
-  }
-  zero_bytes(a->o, a->n_vectors * D * sizeof(float));
-  for (uint32_t t = first / ATTEND_BLOCK * ATTEND_BLOCK; t < last; t += ATTEND_BLOCK) {
-    const uint32_t n = LM_MIN(last - t, (uint32_t)ATTEND_BLOCK);
-    attend_convert(k, a->kv_type, (const uint8_t *)a->k + t * row_bytes, n * D);
-    attend_convert(v, a->kv_type, (const uint8_t *)a->v + t * row_bytes, n * D);
-    zero_bytes(k + n * D, (size_t)(-n & 3) * D * sizeof *k); /* scores come by fours */
-    attend_block(a, t, k, v, s, &e);
-  }
+  if (a->kv_type == KV_F32) attend_typed(KV_F32, KV_F32, a);
+  else if (a->n_vectors <= DIRECT) attend_typed(KV_F16, KV_F16, a);
+  else attend_typed(KV_F16, KV_F32, a);
 }
 
 void attend_fold(float *o, float *max, float *sum, const float *bo, const float *bmax, const float *bsum,
@@ -198,18 +195,28 @@ INLINE v128_t attend_to_f16(v128_t x) {
   return v_or(v_or(sign, nan), v_and(bits, normal));
 }
 
-void attend_store(uint32_t kv_type, const float *x, void *row, uint32_t n) {
-  if (kv_type == KV_F32) {
-    copy_bytes(row, x, n * sizeof *x);
-    return;
-  }
-  f16 *out = row;
+/* x: n floats, n % 4 = 0, go to out, `stride` apart. */
+INLINE void attend_store_f16(const float *x, f16 *out, uint32_t n, size_t stride) {
   for (uint32_t i = 0; i < n; i += 4) {
-    float last[4] = {0};
     int32_t bits[4];
-    const uint32_t m = LM_MIN(n - i, 4u);
-    copy_bytes(last, x + i, m * sizeof *x);
-    v_store(bits, attend_to_f16(v_load(last)));
-    for (uint32_t j = 0; j < m; j++) out[i + j] = (f16)bits[j];
+    v_store(bits, attend_to_f16(v_load(x + i)));
+    for (uint32_t j = 0; j < 4; j++) out[(i + j) * stride] = (f16)bits[j];
   }
+}
+
+/* Where of its eight item i stands. */
+INLINE uint32_t attend_place(const uint32_t type, uint32_t i) { return type == KV_F16 ? i % 4 * 2 + i / 4 : i; }
+
+void attend_store_key(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
+  const size_t at = (size_t)attend_run(t) * RUN * head_dim + attend_place(kv_type, t % RUN);
+  if (kv_type == KV_F16) attend_store_f16(x, (f16 *)rows + at, head_dim, RUN);
+  else for (uint32_t d = 0; d < head_dim; d++) ((float *)rows)[at + d * RUN] = x[d];
+}
+
+void attend_store_value(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
+  const size_t at = ((size_t)attend_run(t) * RUN + t % RUN) * head_dim;
+  if (kv_type == KV_F32) copy_bytes((float *)rows + at, x, head_dim * sizeof *x);
+  else
+    for (uint32_t d = 0; d < head_dim; d += 4)
+      attend_store_f16(x + d, (f16 *)rows + at + d / 8 * 8 + attend_place(KV_F16, d % 8), 4, 2);
 }

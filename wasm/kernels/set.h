@@ -19,7 +19,8 @@ void vector_rope_pairs(float *x, const float *c, const float *s, uint32_t n_head
 void vector_rope_halves(float *x, const float *c, const float *s, uint32_t n_heads, uint32_t head_dim,
                        uint32_t rope_dim);
 
-void attend_store(uint32_t kv_type, const float *x, void *row, uint32_t n);
+void attend_store_key(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim);
+void attend_store_value(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim);
 size_t attend_scratch(uint32_t head_dim);
 void attend_chunk(const struct attend *a);
 void attend_fold(float *o, float *max, float *sum, const float *bo, const float *bmax, const float *bsum,

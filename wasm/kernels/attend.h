@@ -1,0 +1,56 @@
+/* attend.h: what attention over a chunk is made of, whatever the cache's type.
+ *
+ * A chunk is read in runs of 8 positions, taken in turn from four places of it: memory answers four streams
+ * side by side faster than one. Vectors (the query heads that share the KV head, times the rows of a prompt) go
+ * in groups of four, whose sums stay in registers. */
+#pragma once
+#include "exp.h"
+#include "set.h"
+
+enum { RUN = 8, RUNS = 4, BLOCK = RUN * RUNS, GROUP = 4 };
+
+/* Which of a chunk's runs in memory position t is in. */
+INLINE uint32_t attend_run(uint32_t t) { return t % BLOCK / RUN * (KV_CHUNK / BLOCK) + t / BLOCK; }
+
+/* call, with N = n as a constant */
+#define FOR_GROUP(n, call) \
+  switch (n) { \
+    case 1: { enum { N = 1 }; call; break; } \
+    case 2: { enum { N = 2 }; call; break; } \
+    case 3: { enum { N = 3 }; call; break; } \
+    default: { enum { N = 4 }; call; } \
+  }
+
+/* Positions from .. to - 1 of a chunk. */
+struct attend_span {
+  uint32_t from, to;
+};
+
+/* All that vectors i .. i + n - 1 see. */
+INLINE struct attend_span attend_span(const struct attend *a, uint32_t i, uint32_t n) {
+  struct attend_span all = {KV_CHUNK, 0};
+  for (uint32_t h = i; h < i + n; h++) all.from = LM_MIN(all.from, a->first[h]), all.to = LM_MAX(all.to, a->n_seen[h]);
+  return all;
+}
+
+/* Scores of vector i to weights. */
+INLINE void attend_softmax(const struct attend *a, uint32_t i, float *s, float scale, const struct exp_constants *e) {
+  const uint32_t from = a->first[i] & ~3u, to = a->n_seen[i];
+  a->max[i] = -__builtin_inff(), a->sum[i] = 0;
+  if (a->first[i] == to) return;
+  if (a->soft_cap != 0)
+    for (uint32_t t = from; t < to; t += 4) v_store(s + t, v_soft_cap(v_load(s + t), a->soft_cap, e));
+  /* lanes outside weigh e^-87, and are never multiplied with V */
+  for (uint32_t t = from; t < a->first[i]; t++) s[t] = -__builtin_inff();
+  for (uint32_t t = to; t % 4; t++) s[t] = -__builtin_inff();
+  v128_t m = v_load(s + from), total = v_i32(0);
+  for (uint32_t t = from + 4; t < to; t += 4) m = v_pmax(m, v_load(s + t));
+  a->max[i] = v_max_lane(m);
+  m = v_f32(a->max[i]);
+  ROLLED for (uint32_t t = from; t < to; t += 4) {
+    const v128_t w = v_exp(v_sub(v_load(s + t), m), e);
+    v_store(s + t, v_mul(w, v_f32(scale)));
+    total = v_add(total, w);
+  }
+  a->sum[i] = v_sum(total);
+}
