@@ -36,6 +36,17 @@ static inline float f16_to_f32(f16 h) {
   return f32_from_bits(sign | f32_bits(f32_from_bits(magnitude) * 0x1p112f));
 }
 
+/* The nearest, ties to even; what is beyond 65504 becomes that. */
+static inline f16 f16_from_f32(float v) {
+  const uint32_t magnitude = f32_bits(v) & 0x7fffffff;
+  const f16 sign = (f16)(f32_bits(v) >> 16 & 0x8000);
+  if (magnitude > 0x7f800000) return sign | 0x7e00;
+  if (magnitude >= 0x477fe000) return sign | 0x7bff;
+  if (magnitude < 0x38800000) /* subnormal: 0.5f counts in 2^-24 */
+    return sign | (f16)(f32_bits(f32_from_bits(magnitude) + 0.5f) - f32_bits(0.5f));
+  return sign | (f16)((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13);
+}
+
 static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 /* Products and sums of sizes from a file: false beyond 2^53, the largest that a host in JS can name.

@@ -158,40 +158,56 @@ static void ref_rope_halves(float *x, const float *c, const float *s, uint32_t n
     for (uint32_t i = 0; i < rope_dim / 2; i++) ref_turn(x + i, x + i + rope_dim / 2, c[i], s[i]);
 }
 
-static f16 ref_to_f16(float v) {
-  const uint32_t bits = f32_bits(v), magnitude = bits & 0x7fffffff;
-  const f16 sign = (f16)(bits >> 16 & 0x8000);
-  if (magnitude > 0x7f800000) return sign | 0x7e00;
-  if (magnitude >= 0x477fe000) return sign | 0x7bff; /* 65504 */
-  if (magnitude < 0x387fe000) return sign;           /* below 2^-14 - 2^-25, the least to round to 2^-14 */
-  if (magnitude < 0x38800000) return sign | 0x0400;
-  const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000;
-  return sign | (f16)(rounded >> 13);
+/* Position t of rows of head_dim values. */
+static uint8_t *ref_row(uint32_t kv_type, const void *rows, uint32_t t, uint32_t head_dim) {
+  static const uint8_t sizes[N_KV_TYPES][2] = {
+#define KV_TYPE(id, name, items, bytes) {items, bytes},
+#include "kv.def"
+#undef KV_TYPE
+  };
+  return (uint8_t *)rows + (size_t)t * (head_dim / sizes[kv_type][0] * sizes[kv_type][1]);
 }
 
 static void ref_kv_store(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
-  if (kv_type == KV_F32) copy_bytes((float *)rows + t * head_dim, x, head_dim * sizeof *x);
-  else for (uint32_t i = 0; i < head_dim; i++) ((f16 *)rows)[t * head_dim + i] = ref_to_f16(x[i]);
+  uint8_t *row = ref_row(kv_type, rows, t, head_dim);
+  switch (kv_type) {
+    case KV_F32: copy_bytes(row, x, head_dim * sizeof *x); break;
+    case KV_Q8_0: quant_from_float_Q8_0(x, row, head_dim); break;
+    case KV_Q4_0: quant_from_float_Q4_0(x, row, head_dim); break;
+    default:
+      for (uint32_t i = 0; i < head_dim; i++) {
+        const f16 h = f16_from_f32(x[i]);
+        ((f16 *)row)[i] = h & 0x7c00 ? h : h & 0x8000;
+      }
+  }
 }
 
-static float ref_kv(uint32_t kv_type, const void *rows, size_t i) {
-  return kv_type == KV_F32 ? ((const float *)rows)[i] : f16_to_f32(((const f16 *)rows)[i]);
+static void ref_kv_load(uint32_t kv_type, const void *rows, uint32_t t, uint32_t head_dim, float *out) {
+  const uint8_t *row = ref_row(kv_type, rows, t, head_dim);
+  switch (kv_type) {
+    case KV_F32: copy_bytes(out, row, head_dim * sizeof *out); break;
+    case KV_Q8_0: quant_to_float_Q8_0(row, out, head_dim); break;
+    case KV_Q4_0: quant_to_float_Q4_0(row, out, head_dim); break;
+    default: quant_to_float_F16(row, out, head_dim);
+  }
 }
 
 static size_t ref_attend_scratch(uint32_t head_dim) {
-  return head_dim * sizeof(double) + KV_CHUNK * sizeof(float);
+  return head_dim * (sizeof(double) + sizeof(float)) + KV_CHUNK * sizeof(float);
 }
 
 static void ref_attend(const struct attend *a) {
-  const size_t D = a->head_dim;
+  const uint32_t D = a->head_dim;
   double *out = a->scratch;
-  float *score = (float *)(out + D);
+  float *row = (float *)(out + D), *score = row + D;
   for (uint32_t i = 0; i < a->n_vectors; i++) {
+    const float *q = a->q + (size_t)i * D;
     float max = -__builtin_inff();
     double sum = 0;
     for (uint32_t t = a->first[i]; t < a->n_seen[i]; t++) {
       double dot = 0;
-      for (size_t d = 0; d < D; d++) dot += (double)a->q[i * D + d] * ref_kv(a->kv_type, a->k, t * D + d);
+      ref_kv_load(a->kv_type, a->k, t, D, row);
+      for (uint32_t d = 0; d < D; d++) dot += (double)q[d] * row[d];
       score[t] = (float)(a->soft_cap != 0 ? ref_soft_cap_of(dot * a->scale, a->soft_cap) : dot * a->scale);
       max = LM_MAX(max, score[t]);
     }
@@ -199,10 +215,11 @@ static void ref_attend(const struct attend *a) {
     for (uint32_t t = a->first[i]; t < a->n_seen[i]; t++) {
       const double weight = ref_exp((double)score[t] - max);
       sum += weight;
-      for (size_t d = 0; d < D; d++) out[d] += weight * ref_kv(a->kv_type, a->v, t * D + d);
+      ref_kv_load(a->kv_type, a->v, t, D, row);
+      for (uint32_t d = 0; d < D; d++) out[d] += weight * row[d];
     }
     a->max[i] = max, a->sum[i] = (float)sum;
-    for (size_t d = 0; d < D; d++) a->o[i * D + d] = (float)out[d];
+    for (uint32_t d = 0; d < D; d++) a->o[(size_t)i * D + d] = (float)out[d];
   }
 }
 

@@ -176,6 +176,9 @@ static int bind(uint32_t n_ctx, uint32_t kv_type, uint32_t precision, uint32_t n
   arena_cut(&lm.arena, lm.tables_end);
   LM_TRY(model_bind(&lm.model, &lm.gguf, &lm.arena, n_ctx, precision, lm.overrides));
   const struct model *m = &lm.model;
+  if (m->head_dim % kv_shapes[kv_type].items)
+    LM_FAIL(UNSUPPORTED, "a cache of %s takes heads of whole blocks of %u values, this model's have %u", kv_shapes[kv_type].name,
+            (uint64_t)kv_shapes[kv_type].items, (uint64_t)m->head_dim);
   lm.n_threads = n_threads;
   kv_open(&lm.kv, &lm.arena, kv_type, m->n_layers, m->n_kv_heads, m->head_dim, m->n_ctx);
   forward_open(&lm.forward, m, &lm.kv, n_threads);

@@ -41,4 +41,8 @@ uint32_t quant_of_gguf(uint32_t gguf_id);
 #undef QUANT
 #undef QUANT_NAMED
 
+/* The types that the KV cache is quantised to, block by block as GGML does. NaN becomes 0. */
+void quant_from_float_Q8_0(const float *src, void *dst, uint32_t n);
+void quant_from_float_Q4_0(const float *src, void *dst, uint32_t n);
+
 extern const int8_t quant_iq4_values[16]; /* what the 4 bits of IQ4_NL and IQ4_XS mean */

@@ -85,11 +85,10 @@ test('keys of their own size, heads that differ by layer, and files that do not 
   assert.match(silent.reason, /no tensors/);
 });
 
-test('the types of the cache are those of the engine, and more', () => {
+test('the types of the cache are those of the engine', () => {
   const rows = readFileSync(new URL('../src/kv.def', import.meta.url), 'utf8').matchAll(/^KV_TYPE\(\w+, *"(\w+)", *(\d+), *(\d+)\)/gm);
   const known = Object.fromEntries([...rows].map(([, name, values, bytes]) => [name, [Number(values), Number(bytes)]]));
-  assert.ok(Object.keys(known).length >= 2);
-  for (const [name, block] of Object.entries(known)) assert.deepEqual(KV_TYPES[name], block, name);
+  assert.deepEqual(KV_TYPES, known);
 });
 
 test('long contexts of 70 B, and the heads that save', async () => {
@@ -115,8 +114,8 @@ test('sessions: what is free over what one takes; eight times as many with an ei
 });
 
 test('the total is the memory that a loaded model has with its context full', async () => {
-  const source = makeModel({ nVocab: 10_000, nCtx: 2048, vocabulary: 'bpe', dModel: 128 });
-  for (const options of [{ contextLength: 700 }, { contextLength: 1024, kvType: 'f32', precision: 'fast' }]) {
+  const source = makeModel({ nVocab: 10_000, nCtx: 2048, vocabulary: 'bpe', dModel: 128, headDim: 32 });
+  for (const options of [{ contextLength: 700 }, { contextLength: 1024, kvType: 'f32', precision: 'fast' }, { contextLength: 512, kvType: 'q4_0' }]) {
     const { bytes, runs, fits, reason, contextLength } = await estimate(source, { ...options, threads: 1 });
     assert.deepEqual([runs, fits, reason, contextLength], [true, true, undefined, options.contextLength]);
     const model = await load(source, { ...options, threads: 1 });
@@ -173,5 +172,5 @@ test('info tells the same', async () => {
   const palm = file('palm.gguf', headerOf('palm', { layers: 118, heads: 48, kvHeads: 1, headSize: 256 }));
   const told = JSON.parse(await good(['info', palm, '--json', '--kv', 'q4_0']));
   assert.deepEqual([told.kv.bytesPerToken, told.fits], [(120832 * 18) / 64, false]);
-  assert.match(told.unsupported, /q4_0|palm/);
+  assert.match(told.unsupported, /palm/);
 });

@@ -305,13 +305,16 @@ test('generated models: every shape, type and variant against the oracle', async
     t.diagnostic(`${key}: ${difference.toExponential(1)}`);
 });
 
-test('generated models: the f16 cache rounds as it says', async () => {
-  const file = makeModel({ nHeads: 4, nKvHeads: 2 });
+for (const kvType of ['f16', 'q8_0', 'q4_0'])
+  test(`generated models: the ${kvType} cache rounds as it says`, () => assertRounding(kvType));
+
+async function assertRounding(kvType) {
+  const file = makeModel({ nHeads: 4, nKvHeads: 2, headDim: 64 });
   const tokens = someTokens(40, SHAPE.nVocab);
-  const reference = new Oracle(file, { kv: 'f16' }).run(tokens);
+  const reference = new Oracle(file, { kv: kvType }).run(tokens);
   const exact = new Oracle(file).run(tokens);
   for (const build of GOLDEN_BUILDS) {
-    await using([build, file, { kvType: 'f16' }], (engine) => {
+    await using([build, file, { kvType }], (engine) => {
       const logits = allLogits(engine, tokens);
       const from = (rows) => median(logits.map((own, i) => maxDifference(own, rows[i])));
       assert.ok(
@@ -320,6 +323,6 @@ test('generated models: the f16 cache rounds as it says', async () => {
       );
     });
   }
-});
+}
 
 const median = (x) => [...x].sort((a, b) => a - b)[Math.floor(x.length / 2)];

@@ -21,12 +21,15 @@ const random = randomNumbers(7);
 const TOKENS = Array.from({ length: N_TOKENS }, () => Math.floor(random() * SHAPE.nVocab));
 const FILES = Object.fromEntries(Object.keys(TYPES).map((type) => [type, makeModel({ ...SHAPE, type })]));
 
+/** Heads of whole blocks, for a quantised cache. */
+const WIDE_HEADS = makeModel({ ...SHAPE, nHeads: 6, nKvHeads: 2, headDim: 64, type: 'Q4_0' });
+
 /** Every model that is worth telling apart: type, precision, type of the cache. */
 const MODES = Object.keys(TYPES).flatMap((type) =>
   (isQuantised(type) ? ['high', 'fast'] : ['high']).flatMap((precision) =>
-    ['f16', 'f32'].map((kvType) => ({ type, precision, kvType })),
+    ['f16', 'f32'].map((kvType) => ({ type, precision, kvType, file: FILES[type] })),
   ),
-);
+).concat(['q8_0', 'q4_0', 'f16'].map((kvType) => ({ type: 'Q4_0', precision: 'high', kvType, file: WIDE_HEADS })));
 
 function hash(rows) {
   const h = createHash('sha256');
@@ -45,12 +48,12 @@ const family = (build, floats) => (floats && build.fuses ? 'fused' : 'exact');
 
 test('equal bits for every variant, number of threads, batch, prefill and decode', async (t) => {
   tellMissing(t);
-  for (const { type, ...options } of MODES) {
-    await t.test(`${type} ${options.precision}, cache ${options.kvType}`, async () => {
+  for (const { type, file, ...options } of MODES) {
+    await t.test(`${type} ${options.precision}, cache ${options.kvType}${file === WIDE_HEADS ? ', wide heads' : ''}`, async () => {
       const seen = new Map();
       for (const build of KERNEL_BUILDS) {
         for (const threads of build.threads) {
-          await using([build, FILES[type], { ...options, threads }], (engine) => {
+          await using([build, file, { ...options, threads }], (engine) => {
             const steps = threads === 1 ? [1, engine.info.maxAll] : [4 + threads];
             for (const step of steps) {
               const key = family(build, !isQuantised(type));
@@ -157,8 +160,11 @@ test('sequences interleaved in one eval compute what each does alone', async (t)
   });
 });
 
-test('a fork goes its own way, and so does what it was forked from', async (t) => {
-  await inEachBuild(t, FILES.Q4_0, {}, (engine) => {
+for (const kvType of ['f16', 'q4_0'])
+  test(`a fork goes its own way, and so does what it was forked from: ${kvType}`, (t) => assertForks(t, kvType));
+
+async function assertForks(t, kvType) {
+  await inEachBuild(t, WIDE_HEADS, { kvType }, (engine) => {
     const [first, second] = [TOKENS.slice(270, 295), TOKENS.slice(0, 30)];
     for (const shared of [1, 200, 255, 256, 257, 270]) {
       const stem = TOKENS.slice(0, shared);
@@ -187,10 +193,13 @@ test('a fork goes its own way, and so does what it was forked from', async (t) =
       engine.drop(fork);
     }
   });
-});
+}
 
-test('a rewound sequence remembers nothing of what it lost', async (t) => {
-  await inEachBuild(t, FILES.Q4_1, {}, (engine) => {
+for (const [file, kvType] of [[FILES.Q4_1, 'f16'], [WIDE_HEADS, 'q8_0'], [WIDE_HEADS, 'q4_0']])
+  test(`a rewound sequence remembers nothing of what it lost: ${kvType}`, (t) => assertRewinds(t, file, kvType));
+
+async function assertRewinds(t, file, kvType) {
+  await inEachBuild(t, file, { kvType }, (engine) => {
     const seq = engine.seq();
     feed(engine, seq, TOKENS);
     for (const pos of [299, 257, 256, 255, 100, 1, 0]) {
@@ -210,7 +219,7 @@ test('a rewound sequence remembers nothing of what it lost', async (t) => {
     engine.drop(fork);
     assert.equal(engine.memory().kvUsed, 0, 'all chunks are back');
   });
-});
+}
 
 test('changing token j leaves every logit before j, and changes those from j on', async (t) => {
   await inEachBuild(t, FILES.Q4_0, {}, (engine) => {

@@ -12,7 +12,8 @@ import { headProbe, shown } from './kit/probes.js';
 
 const [build] = BUILDS;
 const PAGE = 65536;
-const VALUE_BYTES = { f16: 2, f32: 4 };
+/** Values per block, bytes per block. */
+const KV_BLOCKS = { f16: [1, 2], f32: [1, 4], q8_0: [32, 34], q4_0: [32, 18] };
 
 /**
  * Public shapes: layers, query heads, key/value heads, head size; bytes of f16 cache per token as
@@ -50,9 +51,9 @@ const headsOnly = (nLayers, nHeads, nKvHeads, headDim) =>
 test('bytes of cache per token: 2 x bytes x layers x KV heads x head size', async () => {
   for (const [name, nLayers, nHeads, nKvHeads, headDim, published] of PUBLIC) {
     const file = headsOnly(nLayers, nHeads, nKvHeads, headDim);
-    for (const [kvType, bytes] of Object.entries(VALUE_BYTES)) {
+    for (const [kvType, [values, bytes]] of Object.entries(KV_BLOCKS).filter(([, [values]]) => headDim % values === 0)) {
       const info = await planned(file, { kvType, contextLength: 1024 });
-      assert.equal(info.bytesKvToken, 2 * bytes * nLayers * nKvHeads * headDim, `${name}, ${kvType}`);
+      assert.equal(info.bytesKvToken, (2 * nLayers * nKvHeads * headDim * bytes) / values, `${name}, ${kvType}`);
       assert.equal(info.bytesChunk, info.chunkTokens * info.bytesKvToken, name);
       if (kvType === 'f16') assert.equal(info.bytesKvToken, published, name);
       assert.deepEqual(
@@ -60,6 +61,19 @@ test('bytes of cache per token: 2 x bytes x layers x KV heads x head size', asyn
         [nLayers, nHeads, nKvHeads, headDim],
       );
     }
+  }
+});
+
+test('a quantised cache takes whole blocks: 12,240 and 6,480 bytes for SmolLM2, an error for heads of 8', async () => {
+  const bytes = async (nKvHeads, kvType) => (await planned(headsOnly(30, 9, nKvHeads, 64), { kvType })).bytesKvToken;
+  assert.deepEqual([await bytes(3, 'q8_0'), await bytes(3, 'q4_0')], [12240, 6480]);
+  assert.equal((await bytes(9, 'f16')) / (await bytes(3, 'q4_0')), 69120 / 6480);
+  for (const kvType of ['q8_0', 'q4_0']) {
+    await assert.rejects(planned(headsOnly(5, 8, 4, 8), { kvType }), (error) => {
+      assert.equal(error.code, 'UNSUPPORTED');
+      assert.match(error.message, new RegExp(`${kvType}.*blocks of 32.*have 8`));
+      return true;
+    });
   }
 });
 
@@ -170,10 +184,10 @@ function assertGrowth(engine) {
 const nVocab = 10000;
 
 test('the cache grows by one chunk per 256 positions, measured on the memory', async () => {
-  const shape = { nLayers: 5, dModel: 64, nHeads: 8, nKvHeads: 4, dFf: 160, nVocab };
+  const shape = { nLayers: 5, dModel: 64, nHeads: 8, nKvHeads: 4, headDim: 32, dFf: 160, nVocab };
   const file = makeModel(shape);
   for (const build of BUILDS.filter((b) => b.name !== 'ref' && b.name !== 'grow')) {
-    for (const kvType of Object.keys(VALUE_BYTES))
+    for (const kvType of Object.keys(KV_BLOCKS))
       await using([build, file, { kvType, contextLength: 1024 }], assertGrowth);
   }
   /* The heads of SmolLM2: a chunk of 5,898,240 bytes, which is 90 pages. */

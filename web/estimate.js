@@ -6,7 +6,7 @@ import { ModelError } from './errors.js';
 import { ADDRESSABLE, createMemory } from './instance.js';
 
 /**
- * Types of the cache: values per block, bytes per block. Not all of them run in this build.
+ * Types of the cache, those of src/kv.def: values per block, bytes per block.
  * @type {Record<string, [values: number, bytes: number]>}
  */
 export const KV_TYPES = { f16: [1, 2], f32: [1, 4], q8_0: [32, 34], q4_0: [32, 18] };
@@ -39,11 +39,9 @@ function valuesPerToken(loader) {
 /**
  * Why it can't run, however small it were; undefined if it can.
  * @param {Loader} loader
- * @param {string} kvType
  */
-async function obstacle(loader, kvType) {
+async function obstacle(loader) {
   if (loader.info.nTensors === 0) return 'the file has no tensors, only a vocabulary';
-  if (!loader.kvTypes.includes(kvType)) return `kvType is '${kvType}': ${loader.kvTypes.join(', ')} run here`;
   try {
     await loader.plan();
     return undefined;
@@ -97,7 +95,7 @@ export async function estimate(loader, { contextLength, kvType = 'f16', memoryLi
   if (!Object.hasOwn(KV_TYPES, kvType)) {
     throw new RangeError(`kvType is '${kvType}', must be one of ${Object.keys(KV_TYPES).join(', ')}`);
   }
-  const unknown = await obstacle(loader, kvType);
+  const unknown = await obstacle(loader);
   const { info } = loader;
   const text = (/** @type {string} */ key) => loader.meta(key)?.toString();
   const trained = Number(loader.meta(`${info.architecture}.context_length`) ?? 0);

@@ -50,9 +50,7 @@ export function estimate(
   options?: EstimateOptions,
 ): Promise<Estimate>;
 
-export interface EstimateOptions extends Omit<LoadOptions, 'kvType' | 'onProgress' | 'sha256'> {
-  /** One that this build does not run is counted all the same. */
-  kvType?: KvType;
+export interface EstimateOptions extends Omit<LoadOptions, 'onProgress' | 'sha256'> {
   /** Bytes that may be used. Default: what WebAssembly addresses here: 4 GiB less a page, or 16 with 64-bit memory. */
   memoryLimit?: number;
 }
@@ -95,8 +93,11 @@ export interface Estimate {
 export interface LoadOptions {
   /** Tokens of one conversation. Default: the model's own, at most 8192 and what fits. */
   contextLength?: number;
-  /** Type of the key/value cache. Default: 'f16'. */
-  kvType?: 'f16' | 'f32';
+  /**
+   * Type of the key/value cache. Default: 'f16'. 'q8_0' takes 0.53 of its memory and time less than it, 'q4_0' 0.28; both take
+   * heads of whole blocks of 32 values.
+   */
+  kvType?: KvType;
   /** 8-bit ('fast') or 15-bit ('high') activations for quantised weights. Default: 'high' below 500 million parameters. */
   precision?: 'fast' | 'high';
   /**

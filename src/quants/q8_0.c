@@ -14,3 +14,19 @@ void quant_to_float_Q8_0(const void *src, float *dst, uint32_t n) {
     for (uint32_t k = 0; k < 32; k++) dst[i + k] = d * (float)b->q[k];
   }
 }
+
+/* d = max |w| / 127; the nearest integer, ties to even. */
+void quant_from_float_Q8_0(const float *src, void *dst, uint32_t n) {
+  struct q8_0 *b = dst;
+  for (uint32_t i = 0; i < n; i += 32, b++) {
+    float most = 0;
+    for (uint32_t k = 0; k < 32; k++) most = LM_MAX(most, __builtin_fabsf(src[i + k]));
+    const float d = most / 127, inverse = d != 0 ? 1 / d : 0, round = 0x1.8p23f;
+    const f16 bits = f16_from_f32(d);
+    copy_bytes(b->d, &bits, sizeof bits);
+    for (uint32_t k = 0; k < 32; k++) {
+      const float q = src[i + k] * inverse;
+      b->q[k] = q > -128 && q < 128 ? (int8_t)(int32_t)(f32_bits(q + round) - f32_bits(round)) : 0;
+    }
+  }
+}

@@ -76,7 +76,7 @@ function measure() {
         if (m) products[`${quant} ${precision}`] = m;
       }
     for (const [i, type] of kvTypes.entries())
-      for (const vectors of [1, 3, 8, 63]) {
+      for (const vectors of [1, 3, 9, 63]) {
         const macs = 2 * vectors * 64 * 256;
         attention[`${type} ${vectors}`] = rate(macs, () => e.attend_run(HEAP, vectors, 64, i)); // GMAC/s
       }

@@ -10,7 +10,7 @@
  *
  * Options put single roundings of the engine into the exact pass, or break it on purpose:
  *   activations  'fast' | 'high'   inputs of quantised matrices rounded to 8 or 15 bits per block of 32
- *   kv           'f16'             keys and values rounded as the f16 cache stores them
+ *   kv           'f16' | 'q8_0' | 'q4_0'   keys and values rounded as such a cache stores them
  *   pairing      'halves'          the other way to pair RoPE's dimensions (wrong for llama)
  *   kvHead       (h, nHeads, nKvHeads) => index    which KV head query head h reads
  */
@@ -39,6 +39,27 @@ function roundF16(x) {
     return Math.abs(rounded) < F16_SMALLEST_NORMAL ? 0 : rounded;
   });
 }
+
+/**
+ * x with each block of 32 as integers times a scale of its own, which is kept as f16; as GGML, which rounds by the
+ * scale that is not rounded yet.
+ */
+function roundScaled(x, scaleOf, toInteger) {
+  const out = new Float64Array(x.length);
+  for (let b = 0; b < x.length; b += 32) {
+    const block = x.subarray(b, b + 32);
+    const d = scaleOf(block.reduce((a, v) => (Math.abs(v) > Math.abs(a) ? v : a), 0));
+    for (let i = 0; i < 32; i++) out[b + i] = d ? toInteger(block[i] / d) * f16Value(f16Bits(d)) : 0;
+  }
+  return out;
+}
+
+const STORES = {
+  f32: (row) => row,
+  f16: roundF16,
+  q8_0: (row) => roundScaled(row, (most) => Math.abs(most) / 127, roundToEven),
+  q4_0: (row) => roundScaled(row, (most) => most / -8, (v) => Math.min(15, Math.floor(v + 8.5)) - 8),
+};
 
 const add = (x, y) => x.forEach((_, i) => (x[i] += y[i]));
 
@@ -193,7 +214,7 @@ export class Oracle {
   /** Appends one token; returns its logits. */
   step(token) {
     const { dModel } = this.#arch;
-    const store = this.#options.kv === 'f16' ? roundF16 : (row) => row;
+    const store = STORES[this.#options.kv ?? 'f32'];
     const x = this.embedding.values.slice(token * dModel, (token + 1) * dModel);
     const position = this.#cache[0].k.length;
     this.#layers.forEach((w, l) => {

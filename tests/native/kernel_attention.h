@@ -21,7 +21,12 @@ struct rows {
   uint8_t *k, *v;
 };
 static struct rows take_rows(uint32_t kv_type, uint32_t head_dim) {
-  const size_t bytes = (size_t)KV_CHUNK * head_dim * (kv_type == KV_F32 ? 4 : 2);
+  static const uint32_t sizes[N_KV_TYPES][2] = {
+#define KV_TYPE(id, name, items, bytes) {items, bytes},
+#include "../../src/kv.def"
+#undef KV_TYPE
+  };
+  const size_t bytes = (size_t)KV_CHUNK * head_dim / sizes[kv_type][0] * sizes[kv_type][1];
   return (struct rows){take(bytes), take(bytes)};
 }
 
@@ -80,8 +85,9 @@ static void check_attend(uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type
   float *out = take(n_vectors * head_dim * sizeof *out), *want = take(n_vectors * head_dim * sizeof *want);
   kernels_simd.attend_finish(simd[0].o, simd[0].sum, out, n_vectors, head_dim);
   kernels_ref.attend_finish(ref[0].o, ref[0].sum, want, n_vectors, head_dim);
+  const double limit = kv_type == KV_Q8_0 || kv_type == KV_Q4_0 ? 1e-4 : 3e-6; /* integers of 16 bits meet theirs */
   for (uint32_t i = 0; i < n_vectors * head_dim; i++)
-    check(simd[0].sum[i / head_dim] == 0 || magnitude(out[i] - want[i]) <= 3e-6, "attention differs from float64");
+    check(simd[0].sum[i / head_dim] == 0 || magnitude(out[i] - want[i]) <= limit, "attention differs from float64");
   hash(simd[0].sum, n_vectors * sizeof(float));
   for (uint32_t i = 0; i < n_vectors; i++)
     if (simd[0].sum[i] != 0) hash(out + i * head_dim, head_dim * sizeof *out);
@@ -121,13 +127,15 @@ static void check_attention(void) {
       if (dims[d] <= 128 || vectors[i] < 9)
         for (size_t n = 0; n < LM_COUNT(seen); n++) {
           if (vectors[i] == 64 && dims[d] > 16 && n % 4) continue; /* ends of blocks are seen with fewer */
-          check_attend(vectors[i], dims[d], (uint32_t)(n + i) % N_KV_TYPES, seen[n], (enum sight)((n + d) % N_SIGHTS));
+          const uint32_t type = (uint32_t)(n + i) % N_KV_TYPES;
+          check_attend(vectors[i], dims[d], dims[d] % 32 ? type % 2 : type, seen[n], (enum sight)((n + d) % N_SIGHTS));
         }
 }
 
 /* Checks what a cache of f16 keeps of 8 numbers, read back by attention: the key's by queries of one each, the
  * value's by seeing it alone. */
-static void check_kept(const struct kernels *set, struct rows rows, void *scratch, const float *x, const float *want, const char *what) {
+static void check_kept(const struct kernels *set, struct rows rows, void *scratch, const float *x, const float *want,
+                       const char *what) {
   enum { D = 8 };
   const uint32_t t = random_u32() % KV_CHUNK;
   set->kv_store_key(KV_F16, x, rows.k, t, D);
@@ -138,6 +146,42 @@ static void check_kept(const struct kernels *set, struct rows rows, void *scratc
   set->attend(&(struct attend){.q = q, .first = first, .n_seen = n_seen, .n_vectors = D, .head_dim = D, .kv_type = KV_F16,
                                .k = rows.k, .v = rows.v, .scale = 1, .o = o, .max = key, .sum = sum, .scratch = scratch});
   for (int i = 0; i < D; i++) check(key[i] == want[i] && o[i] == want[i], what);
+}
+
+/* A block comes back within half a step; what is on the other side of the largest of q4_0 within one. The scale
+ * is rounded to f16, or to steps of 2^-24 where that is subnormal. */
+static void check_quantiser(void) {
+  start("quantise", 0, 0, 0, 0, 0, 0);
+  for (int exponent = -24; exponent <= 16; exponent++)
+    for (int n = 0; n < 20; n++) {
+      float x[32], q8[32], q4[32], most = 0;
+      uint8_t block[QUANT_BYTES_Q8_0];
+      for (int i = 0; i < 32; i++) {
+        x[i] = uniform() * f32_from_bits((uint32_t)(exponent + 127) << 23);
+        if (magnitude(x[i]) > magnitude(most)) most = x[i];
+      }
+      quant_from_float_Q8_0(x, block, 32), quant_to_float_Q8_0(block, q8, 32), hash(block, sizeof block);
+      quant_from_float_Q4_0(x, block, 32), quant_to_float_Q4_0(block, q4, 32), hash(block, QUANT_BYTES_Q4_0);
+      const double d8 = magnitude(most) / 127, d4 = magnitude(most) / 8;
+      const double scale8 = d8 * 0x1p-11 + 0x1p-25, scale4 = d4 * 0x1p-11 + 0x1p-25;
+      for (int i = 0; i < 32; i++) {
+        check(magnitude(x[i] - q8[i]) <= 0.501 * d8 + 127 * scale8, "q8_0");
+        check(magnitude(x[i] - q4[i]) <= (x[i] * most < 0 ? 1.001 : 0.501) * d4 + 8 * scale4, "q4_0");
+        if (x[i] == most) check(magnitude(x[i] - q4[i]) <= 8 * scale4, "the largest of q4_0");
+      }
+    }
+  const float inf = __builtin_inff(), odd[32] = {1, __builtin_nanf(""), -2}, far[32] = {inf, -inf, 1};
+  uint8_t block[QUANT_BYTES_Q8_0];
+  float out[32];
+  quant_from_float_Q8_0(odd, block, 32), quant_to_float_Q8_0(block, out, 32);
+  check(magnitude(out[0] - 1) < 0.01 && out[1] == 0 && magnitude(out[2] + 2) < 0.01, "q8_0 of NaN");
+  quant_from_float_Q4_0(odd, block, 32), quant_to_float_Q4_0(block, out, 32);
+  check(out[0] == 1 && out[1] == 0 && out[2] == -2, "q4_0 of NaN");
+  quant_from_float_Q8_0(far, block, 32), quant_to_float_Q8_0(block, out, 32);
+  check(out[0] - out[0] == 0 && out[2] == 0, "q8_0 of infinities");
+  quant_from_float_Q4_0(far, block, 32), quant_to_float_Q4_0(block, out, 32);
+  check(out[0] - out[0] == 0 && out[2] == 0, "q4_0 of infinities");
+  finish();
 }
 
 static void check_store_of(const struct kernels *set) {
@@ -161,6 +205,7 @@ static void check_store_of(const struct kernels *set) {
 
 /* Every f16, the middle between it and the next, and that middle's neighbours. */
 static void check_store(void) {
+  check_quantiser();
   check_store_of(&kernels_simd);
   check_store_of(&kernels_ref);
 }

@@ -13,7 +13,8 @@ enum { DIRECT = 4 }; /* vectors that convert for themselves */
 
 /* Scaled queries [groups][D][GROUP], scores [n_vectors][KV_CHUNK], a converted block [BLOCK][D]. */
 size_t attend_scratch(uint32_t head_dim) {
-  return ((BLOCK + ATTEND_VECTORS) * (size_t)head_dim + ATTEND_VECTORS * KV_CHUNK) * sizeof(float);
+  const size_t floats = (BLOCK + ATTEND_VECTORS) * (size_t)head_dim + ATTEND_VECTORS * KV_CHUNK;
+  return LM_MAX(floats * sizeof(float), attend_ints_scratch(head_dim));
 }
 
 /* f16 values come times 2^-112 (vec.h); the other factor has what brings them back. Of q only 2^80, so that
@@ -156,9 +157,14 @@ INLINE void attend_typed(const uint32_t type, const uint32_t as, const struct at
 }
 
 void attend_chunk(const struct attend *a) {
-  if (a->kv_type == KV_F32) attend_typed(KV_F32, KV_F32, a);
-  else if (a->n_vectors <= DIRECT) attend_typed(KV_F16, KV_F16, a);
-  else attend_typed(KV_F16, KV_F32, a);
+  switch (a->kv_type) {
+    case KV_F16:
+      if (a->n_vectors <= DIRECT) attend_typed(KV_F16, KV_F16, a);
+      else attend_typed(KV_F16, KV_F32, a);
+      break;
+    case KV_F32: attend_typed(KV_F32, KV_F32, a); break;
+    default: attend_ints_chunk(a);
+  }
 }
 
 void attend_fold(float *o, float *max, float *sum, const float *bo, const float *bmax, const float *bsum,
@@ -209,14 +215,23 @@ INLINE uint32_t attend_place(const uint32_t type, uint32_t i) { return type == K
 
 void attend_store_key(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
   const size_t at = (size_t)attend_run(t) * RUN * head_dim + attend_place(kv_type, t % RUN);
-  if (kv_type == KV_F16) attend_store_f16(x, (f16 *)rows + at, head_dim, RUN);
-  else for (uint32_t d = 0; d < head_dim; d++) ((float *)rows)[at + d * RUN] = x[d];
+  switch (kv_type) {
+    case KV_F16: attend_store_f16(x, (f16 *)rows + at, head_dim, RUN); break;
+    case KV_F32:
+      for (uint32_t d = 0; d < head_dim; d++) ((float *)rows)[at + d * RUN] = x[d];
+      break;
+    default: attend_ints_store(kv_type, false, x, rows, t, head_dim);
+  }
 }
 
 void attend_store_value(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
   const size_t at = ((size_t)attend_run(t) * RUN + t % RUN) * head_dim;
-  if (kv_type == KV_F32) copy_bytes((float *)rows + at, x, head_dim * sizeof *x);
-  else
-    for (uint32_t d = 0; d < head_dim; d += 4)
-      attend_store_f16(x + d, (f16 *)rows + at + d / 8 * 8 + attend_place(KV_F16, d % 8), 4, 2);
+  switch (kv_type) {
+    case KV_F16:
+      for (uint32_t d = 0; d < head_dim; d += 4)
+        attend_store_f16(x + d, (f16 *)rows + at + d / 8 * 8 + attend_place(KV_F16, d % 8), 4, 2);
+      break;
+    case KV_F32: copy_bytes((float *)rows + at, x, head_dim * sizeof *x); break;
+    default: attend_ints_store(kv_type, true, x, rows, t, head_dim);
+  }
 }

@@ -1,4 +1,4 @@
-/* attend.h: what attention over a chunk is made of, whatever the cache's type.
+/* attend.h: what attention over a chunk of floats (attend.c) and of integers (attend_ints.c) share.
  *
  * A chunk is read in runs of 8 positions, taken in turn from four places of it: memory answers four streams
  * side by side faster than one. Vectors (the query heads that share the KV head, times the rows of a prompt) go
@@ -54,3 +54,7 @@ INLINE void attend_softmax(const struct attend *a, uint32_t i, float *s, float s
   }
   a->sum[i] = v_sum(total);
 }
+
+size_t attend_ints_scratch(uint32_t head_dim);
+void attend_ints_chunk(const struct attend *a);
+void attend_ints_store(uint32_t kv_type, bool is_value, const float *x, void *rows, uint32_t t, uint32_t head_dim);
