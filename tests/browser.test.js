@@ -10,7 +10,7 @@ import test, { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { defaultFolders, startServer } from '../web/demo/serve.js';
 import * as engineModule from '../web/engine.js';
-import { VARIANTS } from '../web/features.js';
+import { VARIANTS, WIDE_VARIANTS } from '../web/features.js';
 import { bitsOf } from './kit/bits.js';
 import { BROWSERS, browserAbsent, startBrowser } from './kit/browsers.js';
 import { enterAddress, focused, isMarked, judge, loaded, sees, sticksOut, text, visible, withPage } from './kit/demo-page.js';
@@ -336,7 +336,7 @@ for (const name of BROWSERS) {
         const { rows, error } = await page.evaluate(runWorker, '/kit/bits-worker.js', '/models/bits.gguf');
         if (error) throw new Error(error);
         const seen = new Set(rows.map(({ variant }) => variant));
-        assert.deepEqual([...seen], THREADS[name] ? VARIANTS : ['simd']);
+        assert.deepEqual([...seen], THREADS[name] ? [...VARIANTS, ...WIDE_VARIANTS] : ['simd']);
         const expected = new Map((await inNode).map((row) => [row.precision, row.hash]));
         for (const { hash, precision, ...where } of rows) {
           assert.equal(hash, expected.get(precision), `${precision}: ${JSON.stringify(where)}`);

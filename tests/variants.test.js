@@ -8,7 +8,7 @@ import { freemem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import test from 'node:test';
 import { createEngine, createLoader, readHeader, runnable, support } from '../web/engine.js';
-import { VARIANTS, chooseVariant, runnable as runnableOn } from '../web/features.js';
+import { VARIANTS, WIDE_VARIANTS, chooseVariant, runnable as runnableOn } from '../web/features.js';
 import { PAGE_BYTES, WINDOW_BYTES, createMemory } from '../web/instance.js';
 import { chooseThreads } from '../web/threads.js';
 import { BUILDS, open, tellMissing } from './kit/engines.js';
@@ -53,14 +53,16 @@ test('every build and thread count gives the same bits', async (t) => {
   }
 });
 
-test('all variants run from Node 22 on, and in CI none is left out there', () => {
-  if (Number(process.versions.node.split('.')[0]) >= 22) assert.deepEqual(runnable(), VARIANTS);
-  else assert.deepEqual(runnable(), ['simd-mt', 'simd']);
+test('which variants run in which Node: none is left out from 24 on', () => {
+  const node = Number(process.versions.node.split('.')[0]);
+  if (node >= 24) assert.deepEqual(runnable(), [...VARIANTS, ...WIDE_VARIANTS]);
+  else assert.deepEqual(runnable(), node >= 22 ? VARIANTS : ['simd-mt', 'simd']);
 });
 
 test('the best variant that runs, or the one asked for', () => {
-  const all = { simd: true, relaxed: true, dot: false, threads: true, reasons: [] };
+  const all = { simd: true, relaxed: true, dot: false, threads: true, memory64: false, reasons: [] };
   assert.deepEqual(runnableOn(all), VARIANTS);
+  assert.deepEqual(runnableOn({ ...all, memory64: true }), [...VARIANTS, ...WIDE_VARIANTS]);
   assert.equal(chooseVariant(undefined, 4, all), 'relaxed-mt');
   assert.equal(chooseVariant(undefined, 1, all), 'relaxed');
   assert.equal(chooseVariant(undefined, 4, { ...all, dot: true }), 'relaxed-dot-mt');

@@ -123,7 +123,7 @@ function obstacle(variant, features) {
  * The variants that run here.
  * @param {Support} [features]
  */
-export const runnable = (features = support()) => VARIANTS.filter((name) => !obstacle(name, features));
+export const runnable = (features = support()) => [...VARIANTS, ...WIDE_VARIANTS].filter((name) => !obstacle(name, features));
 
 /**
  * The variant of 64-bit addresses in place of one; undefined where none runs.

@@ -60,12 +60,15 @@ export async function withSource(origin, options, use) {
     /** @type {Opened[]} */
     const opened = [];
     if (options.report) Object.assign(options.report, { files: 0, kept: 0 });
+    let name = '';
     try {
-      const result = await use(await openOrigin(origin, { ...options, opened }));
+      const source = await openOrigin(origin, { ...options, opened });
+      name = source.name;
+      const result = await use(source);
       for (const one of opened) await one.keep?.();
       return result;
     } catch (error) {
-      if (!(error instanceof Restart)) throw error;
+      if (!(error instanceof Restart)) throw named(error, name);
       if (restarts === MOST_RESTARTS) {
         throw new ModelError(error.code, `${error.message} (begun ${restarts + 1} times)`, { cause: error });
       }
@@ -73,6 +76,16 @@ export async function withSource(origin, options, use) {
       for (const one of opened) await one.release?.();
     }
   }
+}
+
+/**
+ * What is wrong with a file says which one.
+ * @param {unknown} error
+ * @param {string} name  empty: it was not open yet
+ */
+function named(error, name) {
+  const ofTheFile = error instanceof ModelError && (error.code === 'FORMAT' || error.code === 'UNSUPPORTED');
+  return ofTheFile && name ? new ModelError(error.code, `${name}: ${error.message}`, { cause: error }) : error;
 }
 
 /**

@@ -81,7 +81,7 @@ const engineOptions = (options, files) => ({ ...options, thread: files.thread, w
 
 /**
  * Reads a source into a loader, a new one each time it is begun again. Wrong options are refused before
- * anything is asked for, and what is wrong with a file says which one.
+ * anything is asked for.
  * @template T
  * @param {{ origin: import('./describe.js').Origin } & import('./source.js').OpenOptions} what
  * @param {import('./loader.js').EngineOptions & import('./loader.js').Assets} options
@@ -101,8 +101,7 @@ async function reading({ origin, ...how }, options, { signal }, use) {
       return await use(source, loader);
     } catch (error) {
       loader.close();
-      const ofTheFile = error instanceof ModelError && (error.code === 'FORMAT' || error.code === 'UNSUPPORTED');
-      throw ofTheFile ? new ModelError(error.code, `${source.name}: ${error.message}`, { cause: error }) : error;
+      throw error;
     }
   });
 }

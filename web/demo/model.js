@@ -24,6 +24,7 @@ const inCache = path.join(cacheFolder, 'models', FILE);
 /** @param {string} from @param {string} to  in place at once or not at all */
 async function place(from, to) {
   await mkdir(path.dirname(to), { recursive: true });
+  await sweep(path.dirname(to));
   const part = `${to}.${process.pid}.part`;
   try {
     await copyFile(from, part, constants.COPYFILE_FICLONE);
@@ -48,20 +49,19 @@ async function fromHub(folder) {
   return file;
 }
 
-/** Scratch folders that an interrupted run has left behind. */
-async function sweep() {
-  const folder = path.dirname(inCache);
+/** What an interrupted run has left behind. @param {string} folder */
+async function sweep(folder) {
   for (const name of await readdir(folder)) {
+    if (!/^part-|\.part$/.test(name)) continue;
     const part = path.join(folder, name);
-    if (name.startsWith('part-') && Date.now() - (await stat(part)).mtimeMs > 24 * 3600e3) {
-      await rm(part, { recursive: true, force: true });
-    }
+    const { mtimeMs = Infinity } = (await stat(part).catch(() => undefined)) ?? {}; // another run may have swept it
+    if (Date.now() - mtimeMs > 3600e3) await rm(part, { recursive: true, force: true });
   }
 }
 
 async function fetchIntoCache() {
   await mkdir(path.dirname(inCache), { recursive: true });
-  await sweep();
+  await sweep(path.dirname(inCache));
   const faults = [];
   for (const [what, way] of /** @type {const} */ ([
     [`Python package ${PACKAGE}`, fromPackage],
