@@ -12,6 +12,8 @@
 import { Restart } from './download.js';
 
 export const BLOCK_BYTES = 1 << 20;
+/** With the one in use they are the 4 MiB that are held outside of WebAssembly memory. */
+const BLOCKS_AHEAD = 3;
 /** The hashes so far are written after so many blocks. */
 const BLOCKS_PER_NOTE = 16;
 
@@ -26,8 +28,8 @@ const BLOCKS_PER_NOTE = 16;
  * @property {() => Promise<{ usage?: number, quota?: number }>} room
  * @property {(name: string) => Promise<(() => Promise<void>) | undefined>} lock releases it; undefined if it
  *   is held elsewhere
- * @typedef {{ size: number, read: (from: number, to: number) => Promise<Uint8Array>, close: () => Promise<void> }} StoredFile what it
- *   reads is valid until the next read
+ * @typedef {{ size: number, read: (from: number, to: number) => Promise<Uint8Array>, close: () => Promise<void> }} StoredFile several
+ *   reads may go on at once
  * @typedef {{ write: (bytes: Uint8Array) => Promise<void>, close: () => Promise<void> }} Writer
  */
 
@@ -93,24 +95,31 @@ async function writeNote(store, name, note) {
 }
 
 /**
- * The blocks of a copy, each as it was written, or none of them any more.
+ * The blocks of a copy, each as it was written, or none of them any more. Some are read and compared while one is used.
  * @param {Store} store
  * @param {string} name
  * @param {Note} note
  */
 async function* blocksOf(store, name, note) {
   const file = await store.open(name);
+  /** @param {number} i  @returns {Promise<Uint8Array | undefined>} undefined: damaged, or not to be read */
+  const block = async (i) => {
+    const bytes = await file?.read(i * BLOCK_BYTES, Math.min((i + 1) * BLOCK_BYTES, note.bytes)).catch(() => undefined);
+    return bytes && (await hashOf(bytes)) === note.hashes[i] ? bytes : undefined;
+  };
+  const coming = note.hashes.slice(0, BLOCKS_AHEAD).map((_, i) => block(i));
   try {
-    for (const [i, hash] of note.hashes.entries()) {
-      const from = i * BLOCK_BYTES;
-      const block = await file?.read(from, Math.min(from + BLOCK_BYTES, note.bytes)).catch(() => undefined); // damaged, too
-      if (!block || (await hashOf(block)) !== hash) {
+    for (let i = 0; i < note.hashes.length; i++) {
+      const bytes = await coming.shift();
+      if (!bytes) {
         await forget(store, name.split('.')[0]);
-        throw new Restart('FILE', `the stored copy of ${note.url} was damaged at byte ${from}`);
+        throw new Restart('FILE', `the stored copy of ${note.url} was damaged at byte ${i * BLOCK_BYTES}`);
       }
-      yield block;
+      if (i + BLOCKS_AHEAD < note.hashes.length) coming.push(block(i + BLOCKS_AHEAD));
+      yield bytes;
     }
   } finally {
+    await Promise.all(coming);
     await file?.close();
   }
 }

@@ -143,12 +143,11 @@ export async function nodeStore(name) {
     });
     if (!handle) return undefined;
     const { size } = await handle.stat();
-    let buffer = new Uint8Array(0);
     return {
       size,
       async read(/** @type {number} */ from, /** @type {number} */ to) {
-        if (buffer.length < to - from) buffer = new Uint8Array(to - from);
-        const { bytesRead } = await handle.read(buffer, 0, to - from, from);
+        const buffer = new Uint8Array(to - from);
+        const { bytesRead } = await handle.read(buffer, 0, buffer.length, from);
         return buffer.subarray(0, bytesRead);
       },
       close: () => handle.close(),
