@@ -244,6 +244,7 @@ test('bench prints what its table says', async () => {
     load: { ms: 'number', bytes: 'number' },
     prefill: { tokens: 'number', ms: 'number', tokensPerSecond: 'number', gops: 'number' },
     decode: { tokens: 'number', ms: 'number', tokensPerSecond: 'number', gbPerSecond: 'number' },
+    peaks: { gops: 'number', gbPerSecond: 'number' },
     memory: { wasm: 'number', weights: 'number', kv: 'number' },
   });
   assert.deepEqual(

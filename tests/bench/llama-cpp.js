@@ -12,7 +12,7 @@ const { getLlama, LlamaLogLevel } = await import(pathToFileURL(path.join(folder,
 let context, sequence;
 
 serve({
-  async load({ file, threads, contextSize }) {
+  async load({ file, threads, context: contextSize }) {
     const llama = await getLlama({ gpu: false, build: 'never', logLevel: LlamaLogLevel.disabled, maxThreads: threads, progressLogs: false });
     const start = performance.now();
     const model = await llama.loadModel({ modelPath: file, gpuLayers: 0 });

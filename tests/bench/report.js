@@ -17,8 +17,8 @@ const GOALS = {
     'tinyllama-1.1b.q4_0': [0.9, 0.45],
   },
 };
-const JOBS = { p128: 'prefill 128', d8: 'decode', d1024: 'decode at 1,024' };
-const goalOf = (precision, name, job) => GOALS[precision]?.[name]?.[job === 'd8' ? 0 : job[0] === 'p' ? 1 : 2];
+const JOBS = { p128: 'prefill 128', p512: 'prefill 512', d8: 'decode', d1024: 'decode at 1,024', d2048: 'decode at 2,048' };
+const goalOf = (precision, name, job) => GOALS[precision]?.[name]?.[job === 'd8' ? 0 : job[0] === 'p' ? 1 : job === 'd1024' ? 2 : 3];
 
 const table = (head, rows) =>
   [head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n');

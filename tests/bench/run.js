@@ -21,8 +21,8 @@ import { median, report } from './report.js';
 
 const PEERS = ['node-llama-cpp@3.22.1', '@wllama/wllama@3.13.0'];
 const NEWEST = 24;
-const DEEP = 1024, STEPS = 17, FIRST = 20;
-/** Bytes of a file above which contexts of 1,024 tokens take minutes. */
+const DEPTHS = [1024, 2048], STEPS = 17, FIRST = 20;
+/** Bytes of a file above which long prompts and contexts take minutes. */
 const LARGE = 500e6;
 
 const { values: options } = parseArgs({
@@ -61,17 +61,20 @@ async function measureModel(engines, threads, large) {
   for (let rep = 0; rep < reps; rep++)
     for (const engine of engines) {
       await once(engine, 'p128', 128, 1, 0, rep);
+      if (threads === 1 && !large) await once(engine, 'p512', 512, 1, 0, rep);
       await once(engine, 'd8', 8, STEPS, 0, rep);
     }
   if (threads > 1 || large) return rates;
-  for (const engine of engines) await engine.ask('run', { tokens: prompt(DEEP, 1), n: 1 });
-  for (let rep = 0; rep < reps; rep++)
-    for (const engine of engines) await once(engine, `d${DEEP}`, DEEP, STEPS, DEEP - 1, 1);
+  for (const depth of DEPTHS) {
+    for (const engine of engines) await engine.ask('run', { tokens: prompt(depth, 1), n: 1 });
+    for (let rep = 0; rep < reps; rep++)
+      for (const engine of engines) await once(engine, `d${depth}`, depth, STEPS, depth - 1, 1);
+  }
   return rates;
 }
 
 async function open(engine, file, precision, threads) {
-  const loaded = await engine.ask('load', { file, precision, threads, context: DEEP + 2 * STEPS });
+  const loaded = await engine.ask('load', { file, precision, threads, context: DEPTHS[1] + 2 * STEPS });
   const { ms } = await engine.ask('run', { tokens: prompt(8, 99), n: FIRST });
   await engine.ask('run', { tokens: prompt(64, 98), n: 8 });
   return { ...loaded, firstTokens: [ms[0], ...ms.slice(1).map((t, i) => t - ms[i])] };

@@ -3,6 +3,7 @@ import { createEngine } from '../engine.js';
 import { ModelError } from '../errors.js';
 import { UsageError, engineOptions, sourceOptions } from './options.js';
 import { breathe, readCases, warnOf, write, writeJson } from './output.js';
+import { computePeak, readPeak } from './peaks.js';
 
 /** @typedef {import('../engine.js').Engine} Engine */
 /** @typedef {import('./options.js').Options} Options */
@@ -188,6 +189,7 @@ export async function bench(model, options) {
   const gbPerSecond = (bytesToken * decode.tokensPerSecond) / 1e9;
   const { wasm, weights, kv } = engine.memory();
   await engine.close();
+  const peaks = { gops: computePeak(engine.info), gbPerSecond: readPeak() };
 
   const result = {
     variant,
@@ -195,18 +197,20 @@ export async function bench(model, options) {
     load,
     prefill: { ...prefill, gops },
     decode: { ...decode, gbPerSecond },
+    peaks,
     memory: { wasm, weights, kv },
   };
   if (json) return writeJson(result);
   const mb = (/** @type {number} */ bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
   const rate = (/** @type {typeof prefill} */ { tokens, ms, tokensPerSecond }) =>
     `${tokensPerSecond.toFixed(1)} tokens/s (${tokens} in ${ms.toFixed(0)} ms`;
+  const share = (/** @type {number} */ part, /** @type {number} */ peak) => `${Math.round((100 * part) / peak)} %`;
   await write(
     [
       `${variant}, ${threads} thread${threads > 1 ? 's' : ''}`,
       `load     ${load.ms.toFixed(0)} ms, ${mb(load.bytes)}`,
-      `prefill  ${rate(prefill)}, ${gops.toFixed(1)} Gop/s)`,
-      `decode   ${rate(decode)}, ${gbPerSecond.toFixed(2)} GB/s)`,
+      `prefill  ${rate(prefill)}, ${gops.toFixed(1)} Gop/s: ${share(gops, peaks.gops * threads)} of ${(peaks.gops * threads).toFixed(0)} of products alone)`,
+      `decode   ${rate(decode)}, ${gbPerSecond.toFixed(2)} GB/s: ${share(gbPerSecond, peaks.gbPerSecond)} of ${peaks.gbPerSecond.toFixed(1)} that one thread reads)`,
       `memory   ${mb(wasm)}: weights ${mb(weights)}, cache ${mb(kv)}`,
       '',
     ].join('\n'),
