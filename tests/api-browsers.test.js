@@ -65,6 +65,10 @@ for (const name of BROWSERS) {
     for (const source of ['split URL', 'split Files', 'handle']) assert.deepEqual(told[source].tokens, expected, JSON.stringify(told[source]));
     assert.deepEqual(told.estimate, estimated);
     assert.equal(told.threads.threads, told.support.threads ? 2 : 1);
+    assert.equal(told.engine, 1, "a page's main thread may not wait");
+    assert.deepEqual(told['engine with threads'], told.support.threads
+      ? { code: 'THREADS', message: "variant 'simd-mt' can't have 2 threads here: a page's main thread may not wait for others" }
+      : { code: 'UNSUPPORTED', message: "variant 'simd-mt' can't run here: shared memory is missing" });
     /* a worker that starts workers may wait for ever in Firefox */
     const started = ['worker.js', ...(told.support.threads ? ['thread.js'] : []), 'template.js'];
     assert.deepEqual(told.workers, { started, ended: [...started].sort() });

@@ -72,16 +72,19 @@ function isChunks(source) {
 /**
  * @template T
  * @param {Source} source
- * @param {ReadOptions & { header?: boolean }} options
- * @param {(opened: { chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>, total?: number, exact: boolean,
+ * @param {ReadOptions & { header?: boolean }} how
+ * @param {EngineOptions} options
+ * @param {(loader: Loader, opened: { chunks: Iterable<Uint8Array> | AsyncIterable<Uint8Array>, total?: number, exact: boolean,
  *   toEnd?: boolean }) => Promise<T>} use
  * @returns {Promise<T>}
  */
-async function reading(source, { signal = new AbortController().signal, headers, token, hub, ...options }, use) {
-  if (isChunks(source)) return use({ chunks: source, exact: false });
+async function reading(source, { signal = new AbortController().signal, headers, token, hub, ...how }, options, use) {
+  const withLoader = await loading.loaders(() => createLoader(options));
+  if (isChunks(source)) return withLoader((loader) => use(loader, { chunks: source, exact: false }));
   const { origin, reader } = describe(await filesOf(source), { headers, token, hub });
   const newLoader = () => createLoader({ threads: 1 });
-  return withSource(origin, { signal, read: reader.read, newLoader, ...options }, use);
+  const from = { signal, read: reader.read, newLoader, ...how };
+  return withSource(origin, from, (opened) => withLoader((loader) => use(loader, opened)));
 }
 
 /**
@@ -93,9 +96,8 @@ async function reading(source, { signal = new AbortController().signal, headers,
  */
 export async function readHeader(source, options) {
   const { signal, headers, token, hub, cache, ...engine } = check(options, HEADER);
-  return reading(source, { signal, headers, token, hub, cache, header: true }, async ({ chunks }) =>
-    loading.feedHeader(await createLoader({ threads: 1, ...engine }), chunks),
-  );
+  const how = { signal, headers, token, hub, cache, header: true };
+  return reading(source, how, { threads: 1, ...engine }, (loader, { chunks }) => loading.feedHeader(loader, chunks));
 }
 
 /**
@@ -106,22 +108,17 @@ export async function readHeader(source, options) {
  */
 export async function createEngine(source, options) {
   const { signal, sha256, headers, token, hub, cache, ...engine } = check(options, CREATE);
-  return reading(source, { signal, sha256, headers, token, hub, cache }, async ({ chunks, total, exact, toEnd }) => {
-    const loader = await createLoader(engine);
-    try {
-      if (exact) loader.fileBytes ??= total;
-      for await (const chunk of chunks) {
-        const taken = loader.push(chunk);
-        if (loader.state === 'ready') {
-          await loader.allocate();
-          loader.push(chunk.subarray(taken));
-        }
-        if (loader.state === 'done' && !toEnd) break;
+  const how = { signal, sha256, headers, token, hub, cache };
+  return reading(source, how, engine, async (loader, { chunks, total, exact, toEnd }) => {
+    if (exact) loader.fileBytes ??= total;
+    for await (const chunk of chunks) {
+      const taken = loader.push(chunk);
+      if (loader.state === 'ready') {
+        await loader.allocate();
+        loader.push(chunk.subarray(taken));
       }
-      return loader.finish();
-    } catch (error) {
-      loader.close();
-      throw error;
+      if (loader.state === 'done' && !toEnd) break;
     }
+    return loader.finish();
   });
 }

@@ -113,8 +113,12 @@ function threadsFor({ threads, variant }) {
       throw new RangeError(`variant '${variant}' has one thread, not ${threads}`);
     return { threads: 1, reason: threads === 1 ? null : `variant '${variant}' has one thread` };
   }
+  const alone = "a page's main thread may not wait for others";
+  if (variant !== undefined && threads !== undefined && threads > 1 && features.threads && !mayWait()) {
+    throw new ModelError('THREADS', `variant '${variant}' can't have ${threads} threads here: ${alone}`);
+  }
   const unsupported = features.threads
-    ? "a page's main thread may not wait for others"
+    ? alone
     : features.reasons.find((reason) => reason.endsWith('one thread'));
   return chooseThreads({ asked: threads, supported: features.threads && mayWait(), unsupported });
 }
@@ -133,6 +137,27 @@ export async function createLoader(options) {
   const loader = new Loader(options, chooseVariant(options.variant, choice.threads), choice);
   await loader.open();
   return loader;
+}
+
+/**
+ * A new loader for each time a source is read; the first is made now, so that wrong options are refused
+ * before anything is asked for. One whose reading fails is closed.
+ * @param {() => Promise<Loader>} make
+ * @returns {Promise<<T>(use: (loader: Loader) => Promise<T>) => Promise<T>>}
+ */
+export async function loaders(make) {
+  /** @type {Loader | undefined} */
+  let first = await make();
+  return async (use) => {
+    const loader = first ?? (await make());
+    first = undefined;
+    try {
+      return await use(loader);
+    } catch (error) {
+      loader.close();
+      throw error;
+    }
+  };
 }
 
 /**

@@ -5,7 +5,7 @@
 import { createTemplate } from './chat.js';
 import { ModelError } from './errors.js';
 import { estimate } from './estimate.js';
-import { createLoader, feedHeader } from './loader.js';
+import { createLoader, feedHeader, loaders } from './loader.js';
 import { onNode, parentNodePort } from './node.js';
 import { Renderer } from './renderer.js';
 import { Rpc, parentPort } from './rpc.js';
@@ -80,8 +80,7 @@ function guarded(handler) {
 const engineOptions = (options, files) => ({ ...options, thread: files.thread, wasm: (/** @type {string} */ name) => files.wasm[name] });
 
 /**
- * Reads a source into a loader, a new one each time it is begun again. Wrong options are refused before
- * anything is asked for.
+ * Reads a source into a loader.
  * @template T
  * @param {{ origin: import('./describe.js').Origin } & import('./source.js').OpenOptions} what
  * @param {import('./loader.js').EngineOptions & import('./loader.js').Assets} options
@@ -90,20 +89,11 @@ const engineOptions = (options, files) => ({ ...options, thread: files.thread, w
  * @returns {Promise<T>}
  */
 async function reading({ origin, ...how }, options, { signal }, use) {
-  /** @type {import('./loader.js').Loader | undefined} */
-  let first = await createLoader(options);
+  const withLoader = await loaders(() => createLoader(options));
   const read = (/** @type {{ part: number, at: number }} */ where) => rpc.call('read', where);
   const newLoader = () => createLoader({ threads: 1, thread: options.thread, wasm: options.wasm });
-  return withSource(origin, { signal, read, newLoader, ...how }, async (source) => {
-    const loader = first ?? (await createLoader(options));
-    first = undefined;
-    try {
-      return await use(source, loader);
-    } catch (error) {
-      loader.close();
-      throw error;
-    }
-  });
+  const from = { signal, read, newLoader, ...how };
+  return withSource(origin, from, (source) => withLoader((loader) => use(source, loader)));
 }
 
 /**

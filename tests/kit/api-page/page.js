@@ -1,4 +1,5 @@
 /* What tests/api-browsers.test.js reads: the public API as a page uses it, one named outcome each. */
+import { createEngine } from '../../dist/engine.js';
 import { ModelError, estimate, load, support } from '../../dist/index.js';
 
 const MODEL = '../model/model.gguf';
@@ -70,6 +71,13 @@ await tell('File', () => answerFrom(new File([file], 'model.gguf')));
 await tell('bytes', () => answerFrom(bytes));
 await tell('bytes are kept', () => bytes.length);
 await tell('stream', () => answerFrom(file.stream()));
+
+await tell('engine', async () => {
+  const engine = await createEngine(file, { threads: 2 });
+  await engine.close();
+  return engine.info.threads;
+});
+outcomes['engine with threads'] = await createEngine(file, { threads: 2, variant: 'simd-mt' }).catch(({ code, message }) => ({ code, message }));
 
 await tell('split URL', () => answerFrom('../model/model-00001-of-00003.gguf'));
 await tell('split Files', async () => {
