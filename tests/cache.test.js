@@ -5,12 +5,13 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync, truncateSync,
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
-import { BLOCK_BYTES, listModels, openThrough } from '../web/cache.js';
+import { BLOCK_BYTES, listModels } from '../web/cache.js';
 import { estimate, load, models, persist } from '../web/index.js';
 import { good } from './kit/command-line.js';
 import { sha256 } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
 import { startFaultServer } from './kit/server.js';
+import { smallStore, through } from './kit/small-store.js';
 import { partName, split } from './kit/split-model.js';
 
 /** Some blocks long. */
@@ -169,53 +170,6 @@ test('where there is no place for a copy the model runs all the same, and says s
 });
 
 /* ---- a store that runs full ---- */
-
-/** In memory, with so many bytes. `told` is what it claims to have, where that is not the truth. */
-function smallStore(quota, told = quota) {
-  const files = new Map();
-  const usage = () => [...files.values()].reduce((sum, { length }) => sum + length, 0);
-  return {
-    files,
-    list: async () => [...files.keys()],
-    open: async (name) => (files.has(name) ? { size: files.get(name).length, read: async (from, to) => files.get(name).slice(from, to), close: async () => {} } : undefined),
-    async write(name, keep) {
-      files.set(name, (files.get(name) ?? new Uint8Array(0)).slice(0, keep));
-      return {
-        async write(bytes) {
-          if (usage() + bytes.length > quota) throw new DOMException('the quota is exceeded', 'QuotaExceededError');
-          files.set(name, Buffer.concat([files.get(name), bytes]));
-        },
-        async close() {},
-      };
-    },
-    async rename(from, to) {
-      files.set(to, files.get(from));
-      files.delete(from);
-    },
-    remove: async (name) => void files.delete(name),
-    room: async () => ({ usage: usage(), quota: told }),
-    lock: async () => async () => {},
-  };
-}
-
-/** Takes `bytes` through the store; what the report says. */
-async function through(store, url, bytes) {
-  const report = { files: 1, kept: 0, warnings: [] };
-  const chunks = async function* () {
-    for (let at = 0; at < bytes.length; at += 700_000) yield bytes.subarray(at, at + 700_000);
-  };
-  const download = async () => ({ name: url, total: bytes.length, exact: true, etag: '"one"', chunks: chunks() });
-  const source = await openThrough(store, url, { header: false, report, download, verify: (source) => source });
-  const got = [];
-  for await (const chunk of source.chunks) {
-    assert.ok(chunk.length <= BLOCK_BYTES);
-    got.push(chunk.slice());
-  }
-  await source.keep?.();
-  await source.release?.();
-  assert.deepEqual(Buffer.concat(got), Buffer.from(bytes));
-  return report;
-}
 
 test('where storage runs out the longest unused copies make room; what does not fit is not stored', async () => {
   const bytes = new Uint8Array(2.5 * BLOCK_BYTES).map((_, i) => i * 7);

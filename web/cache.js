@@ -1,7 +1,7 @@
 /**
  * cache.js: copies of models that were downloaded. A copy is
  *
- *   KEY.part, KEY.part.json    while it comes: blocks as they are written, and the hashes of those that are
+ *   KEY.part, KEY.part.json    while it comes: blocks as they are written, and the hashes of those that surely are
  *   KEY.gguf, KEY.json         when all has come, and a model was made of it: only renamed
  *   KEY.used                   when it was used last
  *
@@ -99,8 +99,9 @@ async function writeNote(store, name, note) {
  * @param {Store} store
  * @param {string} name
  * @param {Note} note
+ * @param {() => Promise<void>} drop
  */
-async function* blocksOf(store, name, note) {
+async function* blocksOf(store, name, note, drop) {
   const file = await store.open(name);
   /** @param {number} i  @returns {Promise<Uint8Array | undefined>} undefined: damaged, or not to be read */
   const block = async (i) => {
@@ -112,7 +113,7 @@ async function* blocksOf(store, name, note) {
     for (let i = 0; i < note.hashes.length; i++) {
       const bytes = await coming.shift();
       if (!bytes) {
-        await forget(store, name.split('.')[0]);
+        await drop();
         throw new Restart('FILE', `the stored copy of ${note.url} was damaged at byte ${i * BLOCK_BYTES}`);
       }
       if (i + BLOCKS_AHEAD < note.hashes.length) coming.push(block(i + BLOCKS_AHEAD));
@@ -129,7 +130,7 @@ async function* blocksOf(store, name, note) {
  * @param {string} key
  */
 async function forget(store, key) {
-  for (const end of ['json', 'gguf', 'part.json', 'part', 'used']) await store.remove(`${key}.${end}`);
+  for (const end of ['json', 'gguf', 'part.json', 'part', 'used', 'part.json.new']) await store.remove(`${key}.${end}`);
 }
 
 /**
@@ -214,21 +215,22 @@ function refusal(error, { usage, quota }) {
  * @returns {Promise<Opened>}
  */
 export async function openThrough(store, url, { header, report, download, verify }) {
-  let key, release;
+  const key = await keyOf(url);
+  let release;
   try {
-    key = await keyOf(url);
     const note = await readNote(store, `${key}.json`);
     if (note?.url === url) {
       await touch(store, key).catch(() => {}); // another does just that, or the store is full: it counts as longer unused
       if (!header) report.kept++;
-      return verify({ name: url, total: note.bytes, exact: true, chunks: blocksOf(store, `${key}.gguf`, note) });
+      const chunks = blocksOf(store, `${key}.gguf`, note, () => forget(store, key));
+      return verify({ name: url, total: note.bytes, exact: true, chunks });
     }
     if (!header) release = await store.lock(key);
     if (!header && !release) report.warnings.push(`the model is not stored: ${url} is being stored elsewhere`);
   } catch (error) {
     report.warnings.push(refusal(error, {}));
   }
-  if (!key || !release) return verify(await download());
+  if (!release) return verify(await download());
   const copy = new Copy(store, key, url, report, release);
   try {
     return await copy.open(download, verify);
@@ -291,10 +293,11 @@ class Copy {
     await this.#try(async () => {
       const { total } = source;
       if (total !== undefined && !(await makeRoom(this.#store, total - from))) throw new Error(`${total - from} bytes are too many`);
+      if (!begun) await this.#writeNote(); // what nobody knows of could not be deleted
       this.#writer = await this.#store.write(`${this.#key}.part`, from);
     });
     const rest = source.chunks;
-    const stored = begun && blocksOf(this.#store, `${this.#key}.part`, begun);
+    const stored = begun && blocksOf(this.#store, `${this.#key}.part`, begun, () => this.#drop());
     const all = async function* () {
       if (stored) yield* stored;
       yield* rest;
@@ -363,11 +366,16 @@ class Copy {
     try {
       await work();
     } catch (error) {
-      this.#refused = true;
       this.#report.warnings.push(refusal(error, await this.#store.room().catch(() => ({}))));
-      await this.#writer?.close().catch(() => {}); // the report has said why
-      await forget(this.#store, this.#key).catch(() => {});
+      await this.#drop().catch(() => {}); // the report has said why
     }
+  }
+
+  /** Nothing of it stays. */
+  async #drop() {
+    this.#refused = true;
+    await this.#writer?.close();
+    await forget(this.#store, this.#key);
   }
 
   /** A model was made of it. */
@@ -376,9 +384,9 @@ class Copy {
     await this.#try(async () => {
       await /** @type {Writer} */ (this.#writer).close();
       this.#writer = undefined;
-      await this.#store.rename(`${this.#key}.part`, `${this.#key}.gguf`);
-      await writeNote(this.#store, `${this.#key}.json`, { ...this.#note, used: Date.now() });
-      await this.#store.remove(`${this.#key}.part.json`);
+      this.#note.used = Date.now();
+      await this.#writeNote();
+      for (const [part, whole] of [['part', 'gguf'], ['part.json', 'json']]) await this.#store.rename(`${this.#key}.${part}`, `${this.#key}.${whole}`);
       this.#report.kept++;
     });
   }

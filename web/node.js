@@ -24,6 +24,7 @@ export function startNodeWorker(url) {
   const { Worker } = /** @type {typeof import('node:worker_threads')} */ (builtin('worker_threads'));
   // The flags of `node --input-type=module -e` would be wrong ones for a file.
   const worker = new Worker(typeof url === 'string' ? new URL(url) : url, { execArgv: [] });
+  const { threadId } = worker; // gone when it has ended
   worker.unref();
   return {
     post: (message, transfer) => worker.postMessage(message, transfer),
@@ -34,7 +35,10 @@ export function startNodeWorker(url) {
       worker.on('exit', (code) => onFailure(new Error(`it exited with code ${code}`)));
     },
     hold: (busy) => (busy ? worker.ref() : worker.unref()),
-    close: () => worker.terminate(),
+    async close() {
+      await worker.terminate();
+      await dropLocks(threadId);
+    },
   };
 }
 
@@ -115,14 +119,14 @@ export async function openFile(path, chunkBytes) {
   }
 }
 
-/** Where a user's programs keep what can be had again. */
-function cacheFolder() {
+/** Where a user's programs keep what can be had again: all our copies. */
+function copiesFolder() {
   const { env, platform } = process;
   const home = builtin('os').homedir();
   const { join } = builtin('path');
-  if (env.XDG_CACHE_HOME) return env.XDG_CACHE_HOME;
-  if (platform === 'win32') return env.LOCALAPPDATA ?? join(home, 'AppData', 'Local');
-  return join(home, platform === 'darwin' ? 'Library/Caches' : '.cache');
+  const windows = platform === 'win32' && (env.LOCALAPPDATA ?? join(home, 'AppData', 'Local'));
+  const caches = env.XDG_CACHE_HOME || windows || join(home, platform === 'darwin' ? 'Library/Caches' : '.cache');
+  return join(caches, 'tabllama', 'copies');
 }
 
 /**
@@ -133,7 +137,7 @@ function cacheFolder() {
 export async function nodeStore(name) {
   const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
   const path = /** @type {typeof import('node:path')} */ (builtin('path'));
-  const folder = path.join(cacheFolder(), 'tabllama', 'copies', name);
+  const folder = path.join(copiesFolder(), name);
   await fs.mkdir(folder, { recursive: true });
   const full = (/** @type {string} */ file) => path.join(folder, file);
   const open = async (/** @type {string} */ file) => {
@@ -181,25 +185,61 @@ export async function nodeStore(name) {
   };
 }
 
+/** What a lock of a thread of this process says. @param {number} threadId */
+const holder = (threadId) => `${process.pid} ${threadId}`;
+
 /**
- * A file that names the process which holds it; one of a process that is gone counts for nothing.
+ * A file that names the process and thread which hold it; one of a process that is gone counts for nothing.
  * @param {string} file
  * @returns {Promise<(() => Promise<void>) | undefined>}
  */
 async function fileLock(file) {
   const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  const { threadId } = builtin('worker_threads');
   for (let attempt = 0; attempt < 2; attempt++) {
     try {
-      await fs.writeFile(file, String(process.pid), { flag: 'wx' });
+      await fs.writeFile(file, holder(threadId), { flag: 'wx' });
       return () => fs.rm(file, { force: true });
     } catch (error) {
       if (/** @type {NodeJS.ErrnoException} */ (error).code !== 'EEXIST') throw error;
     }
-    const holder = Number(await fs.readFile(file, 'utf8').catch(() => 0)); // released meanwhile
-    if (holder && isAlive(holder)) return undefined;
+    if (await isHeld(file)) return undefined;
     await fs.rm(file, { force: true });
   }
   return undefined;
+}
+
+/** A lock that is empty for longer was never written. */
+const WRITING_MS = 1000;
+
+/**
+ * Whether whoever took a lock is still there. Numbers of processes come back, in containers soon: a lock
+ * older than this process is not its own.
+ * @param {string} file
+ */
+async function isHeld(file) {
+  const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  const [text, stat] = await Promise.all([fs.readFile(file, 'utf8'), fs.stat(file)]).catch(() => []); // released meanwhile
+  if (text === undefined || !stat) return false;
+  const pid = Number.parseInt(text);
+  if (!(pid > 0)) return Date.now() - stat.mtimeMs < WRITING_MS;
+  if (pid === process.pid) return stat.mtimeMs > Date.now() - 1000 * process.uptime();
+  return isAlive(pid);
+}
+
+/**
+ * Removes the locks that a thread of this process did not live to release.
+ * @param {number} threadId
+ */
+async function dropLocks(threadId) {
+  const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  const folder = copiesFolder();
+  const names = await fs.readdir(folder, { recursive: true }).catch(() => []); // no copies, no locks
+  for (const name of names.filter((name) => name.endsWith('.lock'))) {
+    const file = builtin('path').join(folder, name);
+    const text = await fs.readFile(file, 'utf8').catch(() => ''); // another's, released meanwhile
+    if (text === holder(threadId)) await fs.rm(file, { force: true });
+  }
 }
 
 /** @param {number} pid */

@@ -105,7 +105,7 @@ export class Rpc {
   }
 
   /**
-   * Ends everything: calls that wait and calls to come reject with the first `error`.
+   * Ends everything: calls that wait and calls to come reject with the first `error`. Settles when the port is closed.
    * @param {Error} error
    */
   async fail(error) {

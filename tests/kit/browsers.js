@@ -144,7 +144,7 @@ function puppeteerPage(page, problems) {
   };
 }
 
-/* What CDP alone can do: drop a file as a user does, ask for light or dark. */
+/* What CDP alone can do: drop a file as a user does, ask for light or dark, have little storage. */
 function chromiumOnly(page) {
   return {
     async drop(file, x, y) {
@@ -154,6 +154,10 @@ function chromiumOnly(page) {
         await session.send('Input.dispatchDragEvent', { type, x, y, data });
       }
       await session.detach();
+    },
+    async storageOf(quotaSize) {
+      const session = await page.createCDPSession();
+      await session.send('Storage.overrideQuotaForOrigin', { origin: new URL(page.url()).origin, quotaSize });
     },
     prefer: (scheme) => page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]),
   };

@@ -10,11 +10,13 @@
  *   /longer/N      N bytes more, length told            /longer-chunked/N   the same without a length
  *   /stall/N       whole length told, silent after N    /silent        never answers
  *   /garbage       random-looking bytes                 /secret        403 without the header x-key: open
- *   /partial       206 and a part of it
+ *   /partial       206 and a part of it                 /zeros/N       nothing but zeros from N on
+ *   /flipped/N     one wrong bit at N
  *
  * Those that get over it; all but the last three know ranges and a strong ETag:
  *
  *   /range         well                                 /busy/N        503 N times, then well
+ *   /limited/N     429 N times, then well               /halts/N       once half of N, a pause, to N, silence
  *   /flaky/N       each answer ends after N bytes       /pauses/N      each answer is silent after N bytes
  *   /pieces/N      parts of at most N bytes             /no-range/N    200 for 206, cut once, the same ETag
  *   /changed/N     cut, then another ETag               /changed-length/N   cut, then other Content-Range
@@ -33,20 +35,24 @@ import { gzipSync } from 'node:zlib';
 export async function startFaultServer(file, others = {}) {
   const seen = [];
   let open = 0;
+  const healed = new Set();
   const server = createServer((request, response) => {
-    const [, kind, number, last = number] = new URL(request.url, 'http://x').pathname.split('/');
+    const { pathname } = new URL(request.url, 'http://x');
+    const [, kind, number, last = number] = pathname.split('/');
     const body = others[last] ?? file;
-    seen.push({ kind, last, headers: request.headers });
+    seen.push({ kind, last, path: pathname, headers: request.headers });
     open++;
     response.on('close', () => open--);
     const times = seen.filter((one) => one.kind === kind && one.last === last).length;
-    if (!recover(kind, Number(number), times, body, request, response)) answer(kind, Number(number), body, request, response);
+    if (!recover(healed.has(pathname) ? 'range' : kind, Number(number), times, body, request, response)) answer(kind, Number(number), body, request, response);
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     url: `http://127.0.0.1:${server.address().port}`,
     /** requests so far: what was asked for, and the headers */
     seen,
+    /** from now on this URL is served well */
+    heal: (url) => healed.add(new URL(url).pathname),
     /** answers that are neither finished nor given up */
     open: () => open,
     close: () =>
@@ -83,6 +89,8 @@ function answer(kind, n, file, request, response) {
     'longer-chunked': () => plain().end(Buffer.concat([file, zeros()])),
     stall: () => whole().write(file.subarray(0, n)),
     silent() {},
+    zeros: () => whole().end(Buffer.concat([file.subarray(0, n), Buffer.alloc(file.length - n)])),
+    flipped: () => whole().end(file.map((byte, i) => (i === n ? byte ^ 1 : byte))),
     garbage: () => plain().end(Uint8Array.from({ length: 65536 }, (_, i) => (i * 2654435761) >>> 13)),
     secret: () => (request.headers['x-key'] === 'open' ? whole().end(file) : text(403, 'no')),
     partial: () => response.writeHead(206, { 'content-range': `bytes 0-9/${file.length}` }).end(file.subarray(0, 10)),
@@ -100,7 +108,7 @@ function recover(kind, n, times, file, request, response) {
   const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
   const first = times === 1;
   /** Bytes as asked for, of which only `most` are sent. */
-  const send = ({ etag = '"one"', most = Infinity, shift = 0, longer = 0, piece = Infinity, ranges = true, end = true } = {}) => {
+  const send = ({ etag = '"one"', most = Infinity, shift = 0, longer = 0, piece = Infinity, ranges = true, end = true, halfwayMs = 0 } = {}) => {
     const conditional = request.headers['if-range'];
     const ranged = ranges && from !== undefined && (conditional === undefined || conditional === etag);
     const start = ranged ? Number(from) + shift : 0;
@@ -112,13 +120,18 @@ function recover(kind, n, times, file, request, response) {
     });
     const body = file.subarray(start, last + 1);
     if (body.length <= most) response.end(body);
-    else response.write(body.subarray(0, most), () => end && response.destroy());
+    else if (halfwayMs) {
+      response.write(body.subarray(0, most / 2));
+      setTimeout(() => response.write(body.subarray(most / 2, most)), halfwayMs);
+    } else response.write(body.subarray(0, most), () => end && response.destroy());
     return true;
   };
   const cutOnce = (options, after) => (first ? send({ ...options, most: n }) : send({ ...options, ...after }));
   const kinds = {
     range: () => send(),
     busy: () => (times <= n ? response.writeHead(503, { 'retry-after': '0' }).end('busy') : send()),
+    limited: () => (times <= n ? response.writeHead(429, { 'retry-after': '0' }).end('too many') : send()),
+    halts: () => cutOnce({ end: false, halfwayMs: 300 }, { halfwayMs: 0 }),
     flaky: () => send({ most: n }),
     pauses: () => send({ most: n, end: false }),
     pieces: () => send({ piece: n }),
