@@ -299,3 +299,38 @@ test('SmolLM2: its numbers', { skip: absent(SMOLLM2.path) }, async () => {
     assert.equal(engine.memory().wasm - before, 5898240);
   });
 });
+
+/** A model of this shape whose weights are zeros, in pieces: nobody has to make or hold it. */
+async function* zeros(shape) {
+  const file = makeModel({ ...shape, headerOnly: true });
+  const loader = await header(build, [file]);
+  const { fileBytes } = loader.bind();
+  loader.close();
+  yield file;
+  const piece = new Uint8Array(2 ** 20);
+  for (let at = file.length; at < fileBytes; at += piece.length) yield piece.subarray(0, fileBytes - at);
+}
+
+test('memory of other shapes: weights as in the file and the cache, 5 % and 8 MiB, also when the cache has grown', async () => {
+  const shapes = [
+    ['tiny', { nLayers: 1, dModel: 32, nHeads: 2, nKvHeads: 1, dFf: 32, nVocab: 40, vocabulary: null }],
+    ['deep', { nLayers: 40, dModel: 128, nHeads: 8, nKvHeads: 8, dFf: 256, nVocab: 1000 }],
+    ['wide', { nLayers: 1, dModel: 4096, nHeads: 32, nKvHeads: 8, dFf: 14336, nVocab: 64, tied: true, vocabulary: null }],
+    ['rows that are no whole strips', { nLayers: 3, dModel: 96, nHeads: 3, nKvHeads: 1, dFf: 224, nVocab: 33, vocabulary: null }],
+    ['much vocabulary', { nLayers: 2, dModel: 128, nHeads: 4, nKvHeads: 2, dFf: 256, nVocab: 32000 }],
+    ['long context', { nLayers: 8, dModel: 64, nHeads: 4, nKvHeads: 4, dFf: 128, nVocab: 300, nCtx: 131072 }],
+  ];
+  for (const [name, shape] of shapes) {
+    for (const type of ['F32', 'F16', 'Q8_0', 'Q4_1']) {
+      for (const kvType of ['f16', 'f32']) {
+        await using([build, zeros({ ...shape, type }), { kvType }], (engine) => {
+          const what = `${name}, ${type}, ${kvType}`;
+          assertLean(engine, what);
+          const seq = engine.seq();
+          if (name !== 'wide') feed(engine, seq, new Array(Math.min(600, engine.info.nCtx)).fill(1), 'none');
+          assertLean(engine, `${what}, grown`);
+        });
+      }
+    }
+  }
+});

@@ -10,13 +10,14 @@ import { pathToFileURL } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
-import { createEngine, readHeader } from '../web/engine.js';
+import { createLoader, readHeader } from '../web/engine.js';
 import { ModelError } from '../web/errors.js';
 import { load } from '../web/index.js';
 import { CHUNK_BYTES, describe } from '../web/describe.js';
 import { openOrigin, progress, withSource } from '../web/source.js';
 import { makeModel } from './kit/make-model.js';
 import { startFaultServer } from './kit/server.js';
+import { partName, split } from './kit/split-model.js';
 
 const FILE = Uint8Array.from({ length: 300_000 }, (_, i) => (i * 2654435761) >>> 11);
 const STALL_MS = 250;
@@ -319,58 +320,92 @@ test('progress: a first and a last call, ten a second at most, never beyond the 
 
 const MIB = 2 ** 20;
 
-/** A server in a thread of its own, so that its buffers are not ours. */
-async function startFileServer(file) {
+/** A server of the folder's files in a thread of its own, so that its buffers are not ours. */
+async function startFileServer() {
   const code = `
     const { createReadStream, statSync } = require('node:fs');
     const { parentPort, workerData } = require('node:worker_threads');
     const server = require('node:http').createServer((request, response) => {
-      response.writeHead(200, { 'content-length': statSync(workerData).size });
-      createReadStream(workerData).pipe(response);
+      response.writeHead(200, { 'content-length': statSync(workerData + request.url).size });
+      createReadStream(workerData + request.url).pipe(response);
     });
     server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));`;
-  const worker = new Worker(code, { eval: true, workerData: file });
+  const worker = new Worker(code, { eval: true, workerData: folder });
   const port = await new Promise((resolve) => worker.once('message', resolve));
   return { url: `http://127.0.0.1:${port}/`, close: () => worker.terminate() };
 }
 
-test('JS holds less than 4 MiB of a model on its way into the engine, in the worker and in the page', async (t) => {
-  setFlagsFromString('--expose-gc');
-  const gc = runInNewContext('gc');
-  // The second collection waits for the buffers that the first one frees; wasm's memory is not counted.
-  const held = () => (gc(), gc(), process.memoryUsage().arrayBuffers);
+setFlagsFromString('--expose-gc');
+const gc = runInNewContext('gc');
+/** The second collection waits for the buffers that the first one frees; wasm's memory is not counted. */
+const held = () => (gc(), gc(), process.memoryUsage().arrayBuffers);
+
+/** A model of some 20 MiB, most of it zeros: whole and in parts, on the disk. */
+async function writeLarge() {
   const header = makeModel({ headerOnly: true, dModel: 512, dFf: 2048, nHeads: 8, nLayers: 2, nVocab: 400, vocabulary: 'bpe' });
   const { fileBytes } = (await readHeader(header)).bind();
-  const large = join(folder, 'large.gguf');
-  writeFileSync(large, header);
-  truncateSync(large, fileBytes);
   assert.ok(fileBytes > 16 * MIB);
-  const fileServer = await startFileServer(large);
-  t.after(() => fileServer.close());
-  const bytes = new Uint8Array(readFileSync(large));
-  let at = 0;
-  const pieces = () => new ReadableStream({
-    pull(controller) {
-      if (at < bytes.length) controller.enqueue(bytes.slice(at, (at += 65536)));
-      else controller.close();
-    },
-  }); // prettier-ignore
-  for (const source of [large, fileServer.url, new Blob([bytes]), bytes, pieces()]) {
-    const base = held();
-    const { name, chunks } = await open(source);
-    let [most, total] = [0, 0];
-    const sampled = async function* () {
-      for await (const chunk of chunks) {
-        if (Math.floor(total / (3 * MIB)) !== Math.floor((total += chunk.length) / (3 * MIB))) most = Math.max(most, held() - base);
-        yield chunk;
-      }
-    };
-    const engine = await createEngine(sampled(), { threads: 1 });
-    await engine.close();
-    assert.equal(total, fileBytes);
-    assert.ok(most <= 4 * MIB, `${name}: ${(most / MIB).toFixed(1)} MiB`);
+  const [whole, count] = ['large.gguf', 6];
+  writeFileSync(join(folder, whole), header);
+  truncateSync(join(folder, whole), fileBytes);
+  const bytes = new Uint8Array(readFileSync(join(folder, whole)));
+  split(bytes, count).forEach((part, i) => writeFileSync(join(folder, partName('large', i, count)), part));
+  return { whole, part: partName('large', 0, count), bytes };
+}
+
+/** Most bytes that JS holds while a source becomes an engine. */
+async function mostHeld(source, options) {
+  const base = held();
+  const opened = [];
+  const { chunks, total } = await open(source, { ...options, opened });
+  let [most, at] = [0, 0];
+  const loader = await createLoader({ threads: 1 });
+  for await (const chunk of chunks) {
+    if (Math.floor(at / (3 * MIB)) !== Math.floor((at += chunk.length) / (3 * MIB))) most = Math.max(most, held() - base);
+    const taken = loader.push(chunk);
+    if (loader.state !== 'ready') continue;
+    await loader.allocate();
+    loader.push(chunk.subarray(taken));
   }
-  for (const source of [new Blob([bytes]), bytes, ((at = 0), pieces())]) {
+  await loader.finish().close();
+  for (const one of opened) await one.keep?.();
+  for (const one of opened) await one.release?.();
+  assert.ok(at > 16 * MIB && (total === undefined || at === total), `${at} of ${total}`);
+  return most;
+}
+
+test('JS holds less than 4 MiB of a model on its way into the engine, whole or split, also into a copy and from it', async (t) => {
+  const { whole, part, bytes } = await writeLarge();
+  const fileServer = await startFileServer();
+  t.after(() => fileServer.close());
+  process.env.XDG_CACHE_HOME = folder;
+  const newLoader = () => createLoader({ threads: 1 });
+  const cached = { cache: 'meter', report: { files: 0, kept: 0, warnings: [] }, newLoader };
+  const [url, splitUrl] = [whole, part].map((name) => fileServer.url + name);
+  const ways = {
+    path: [join(folder, whole)],
+    URL: [url],
+    Blob: [new Blob([bytes])],
+    bytes: [bytes],
+    stream: [streamOf(bytes, 65536)],
+    'split path': [join(folder, part), { newLoader }],
+    'split URL': [splitUrl, { newLoader }],
+    stored: [url, cached],
+    copy: [url, cached],
+    'split, stored': [splitUrl, cached],
+    'split copy': [splitUrl, cached],
+  };
+  for (const [name, [source, options]] of Object.entries(ways)) {
+    const most = await mostHeld(source, options);
+    assert.ok(most <= 4 * MIB, `${name}: ${(most / MIB).toFixed(1)} MiB`);
+    t.diagnostic(`${name}: ${(most / MIB).toFixed(1)} MiB`);
+  }
+  assert.deepEqual(cached.report, { files: 14, kept: 14, warnings: [] });
+});
+
+test('the page holds less than 4 MiB of what it reads for the worker', async () => {
+  const { bytes } = await writeLarge();
+  for (const source of [new Blob([bytes]), bytes, streamOf(bytes, 65536)]) {
     const base = held();
     let most = 0;
     const onProgress = () => (most = Math.max(most, held() - base));

@@ -12,8 +12,8 @@
 import { Restart } from './download.js';
 
 export const BLOCK_BYTES = 1 << 20;
-/** With the one in use they are the 4 MiB that are held outside of WebAssembly memory. */
-const BLOCKS_AHEAD = 3;
+/** With the one in use and all else they stay below the 4 MiB that may be held outside of WebAssembly memory. */
+const BLOCKS_AHEAD = 2;
 /** The hashes so far are written after so many blocks. */
 const BLOCKS_PER_NOTE = 16;
 
@@ -50,11 +50,7 @@ async function hashOf(bytes) {
 /** @param {string} url */
 const keyOf = async (url) => (await hashOf(new TextEncoder().encode(url))).slice(0, 32);
 
-/**
- * @param {Store} store
- * @param {string} name
- * @returns {Promise<Note | undefined>}
- */
+/** @param {Store} store @param {string} name @returns {Promise<Note | undefined>} */
 async function readNote(store, name) {
   try {
     const note = (await readJson(store, name)) ?? {};
@@ -79,11 +75,7 @@ async function readJson(store, name) {
   }
 }
 
-/**
- * @param {Store} store
- * @param {string} name
- * @param {Note} note
- */
+/** @param {Store} store @param {string} name @param {Note} note */
 async function writeNote(store, name, note) {
   const writer = await store.write(`${name}.new`, 0);
   try {
@@ -329,6 +321,7 @@ class Copy {
       yield chunk;
     }
     if (this.#filled > 0) await this.#try(() => this.#writeBlock());
+    this.#block = new Uint8Array(0); // the other parts of a model come still
     this.#whole = true;
   }
 

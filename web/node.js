@@ -98,16 +98,20 @@ export async function openFile(path, chunkBytes) {
     return new ModelError('FILE', `cannot read ${path}: ${said ?? cause.message}`, { cause });
   };
   const file = await fs.open(path).catch((cause) => Promise.reject(fail(cause)));
-  const close = () => file.close();
+  let buffer = new Uint8Array(0);
+  const close = () => {
+    buffer = new Uint8Array(0); // whoever still holds the file, holds no chunk
+    return file.close();
+  };
   try {
     const stat = await file.stat();
     if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
-    const buffer = new Uint8Array(chunkBytes);
     return {
       /** undefined for a pipe or device */
       total: stat.isFile() ? stat.size : undefined,
       /** The next bytes, valid until the next call; empty at the end. */
       read: async () => {
+        if (buffer.length === 0) buffer = new Uint8Array(chunkBytes);
         const { bytesRead } = await file.read(buffer, 0, chunkBytes, null).catch((cause) => Promise.reject(fail(cause)));
         return buffer.subarray(0, bytesRead);
       },

@@ -177,7 +177,8 @@ function assemble(names, parts, first, { rest, chunks, close, openPart }) {
       yield new Uint8Array(dataAt - headerBytes);
       for (const [i, part] of parts.entries()) {
         const [from, source] = i ? [0, await openPart(i, false)] : [first.info.headerBytes, chunks];
-        yield* slice(names[i], source, i ? new Uint8Array(0) : rest, { from, start: part.dataAt, end: part.dataAt + part.dataBytes });
+        yield* slice(names[i], source, rest, { from, start: part.dataAt, end: part.dataAt + part.dataBytes });
+        rest = new Uint8Array(0); // was of the first part
         if (i + 1 < parts.length) yield new Uint8Array(bases[i + 1] - bases[i] - part.dataBytes);
       }
     } finally {
