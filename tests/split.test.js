@@ -8,8 +8,8 @@ import { after, before, test } from 'node:test';
 import { createEngine, readHeader } from '../web/engine.js';
 import { ModelError, estimate, load } from '../web/index.js';
 import { describe, filesOf } from '../web/describe.js';
-import { good } from './kit/command-line.js';
-import { FIXTURES, absent, fixture } from './kit/fixtures.js';
+import { bad, good } from './kit/command-line.js';
+import { FIXTURES, absent, fixture, sha256 } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
 import { readGguf } from './kit/read-gguf.js';
 import { startFaultServer } from './kit/server.js';
@@ -106,7 +106,23 @@ test('parts that are missing, mixed up or cut short are said by name', async () 
   rmSync(join(folder, name(2)));
   await assert.rejects(load(first, { threads: 1 }), { code: 'FILE', message: /00003-of-00003/ });
   writeFileSync(join(folder, name(2)), parts[2]);
-  await assert.rejects(load(first, { threads: 1, sha256: '0'.repeat(64) }), TypeError);
+});
+
+test('sha256: one for each file, in their order; the one that differs is named', async () => {
+  const hashes = parts.map(sha256);
+  const wrong = hashes.with(1, '0'.repeat(64));
+  for (const source of [first, files, `${server.url}/range/${name(0)}`]) {
+    await (await load(source, { threads: 1, sha256: hashes })).close();
+    await assert.rejects(load(source, { threads: 1, sha256: wrong }), { code: 'HASH', message: new RegExp(`00002-of-00003.*${hashes[1]}.*not 0{64}`) });
+  }
+  for (const few of ['0'.repeat(64), hashes.slice(1)]) {
+    await assert.rejects(load(first, { threads: 1, sha256: few }), { name: 'TypeError', message: /one for each file.*comes in 3/ });
+  }
+  await assert.rejects(load(FILE, { threads: 1, sha256: hashes }), { name: 'TypeError', message: /there are 3.*comes in 1/ });
+  await assert.rejects(load(first, { sha256: [hashes[0], 'abc', hashes[2]] }), { name: 'RangeError', message: /sha256\[1\].*64/ });
+  const say = (all) => ['run', first, '--prompt', 'to sit on', '--max-tokens', '2', '--sha256', all.join()];
+  assert.ok(await good(say(hashes)));
+  await bad(say(wrong), 1, /00002-of-00003/);
 });
 
 test('the fixture in three parts', { skip: absent() }, async () => {

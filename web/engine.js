@@ -56,7 +56,7 @@ export async function createLoader(options) {
 
 /**
  * What says how to read, beside what is read; signal ends it, the others as for load().
- * @typedef {import('./describe.js').Access & { signal?: AbortSignal, sha256?: string, cache?: boolean | string }} ReadOptions
+ * @typedef {import('./describe.js').Access & { signal?: AbortSignal, sha256?: string | string[], cache?: boolean | string }} ReadOptions
  */
 
 /**

@@ -132,8 +132,11 @@ export interface LoadOptions {
    * loads all the same: see `info.cached` and `info.warnings`. Default: false.
    */
   cache?: boolean | string;
-  /** Of the whole file, in hexadecimal: compared while it loads, and no model is returned that has another. */
-  sha256?: string;
+  /**
+   * Of the whole file, in hexadecimal: compared while it loads, and no model is returned that has another. Of a
+   * split model one for each file, in their order.
+   */
+  sha256?: string | readonly string[];
   signal?: AbortSignal;
   /** At most ten times a second, always a first and a last time. `total` is missing where nobody knows it. */
   onProgress?(progress: Progress): void;

@@ -102,8 +102,9 @@ const tools = (value, name) => {
   throw wrongType(name, value, 'an array of objects');
 };
 
-/** @type {Check} */
+/** Of one file, or of each part. @type {Check} */
 const sha256 = (value, name) => {
+  if (Array.isArray(value)) return value.map((one, i) => sha256(one, `${name}[${i}]`));
   if (/^[0-9a-f]{64}$/i.test(string(value, name))) return value;
   throw new RangeError(`${name} is '${value}', must be 64 hexadecimal digits`);
 };

@@ -39,7 +39,7 @@ const MOST_RESTARTS = 3;
  * @typedef {object} OpenOptions
  * @property {PageReader['read']} [read] asks the page for a chunk
  * @property {() => Promise<import('./loader.js').Loader>} [newLoader] for the headers of a split model
- * @property {string} [sha256] of the whole file, in hexadecimal
+ * @property {string | string[]} [sha256] of the whole file, in hexadecimal; of each, in their order
  * @property {boolean} [header] no more than the header will be read
  * @property {string | boolean} [cache] keep copies of what is downloaded: in a cache of this name
  * @property {import('./cache.js').Report} [report] filled with what came of that
@@ -96,23 +96,25 @@ function named(error, name) {
 export async function openOrigin(origin, options) {
   options.signal.throwIfAborted();
   const opened = options.opened ?? [];
-  const open = async (/** @type {Single} */ single, header = options.header) => {
-    const source = await openSingle(single, { ...options, header });
+  const parts = origin.kind === 'parts' ? origin.parts : [origin];
+  const hashes = [options.sha256 ?? []].flat();
+  if (hashes.length > 0 && hashes.length !== parts.length) {
+    throw new TypeError(`sha256 must be one for each file: there are ${hashes.length}, and ${origin.name} comes in ${parts.length}`);
+  }
+  const open = async (/** @type {number} */ i, header = options.header) => {
+    const source = await openSingle(parts[i], { ...options, header, sha256: header ? undefined : hashes[i] });
     opened.push(source);
     return source;
   };
-  if (origin.kind !== 'parts') return open(origin);
-  const { name, parts } = origin;
-  if (options.sha256 !== undefined) throw new TypeError(`sha256 is of one file: ${name} comes in ${parts.length}`);
+  if (origin.kind !== 'parts') return open(0);
   if (!options.newLoader) throw new TypeError('nobody reads the headers of this source');
   const names = parts.map((part) => part.name);
-  const openPart = (/** @type {number} */ i, /** @type {boolean} */ header) => open(parts[i], header);
-  return { name, exact: true, toEnd: true, ...(await join(names, openPart, options.newLoader, options.header ?? false)) };
+  return { name: origin.name, exact: true, toEnd: true, ...(await join(names, open, options.newLoader, options.header ?? false)) };
 }
 
 /**
  * @param {Single} origin
- * @param {SourceOptions} options
+ * @param {SourceOptions & { sha256?: string }} options
  * @returns {Promise<Opened>}
  */
 async function openSingle(origin, { read, header = false, sha256, signal, ...options }) {

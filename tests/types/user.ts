@@ -16,7 +16,7 @@ try {
   const handles = [] as FileSystemFileHandle[];
   const { info } = await load(handles, { token: 'hf_x', cache: 'mine' });
   if (!info.cached && (await persist())) for (const old of await models({ cache: 'mine' })) await old.delete();
-  await using model = await load('model.gguf', { threads: support().threads ? 2 : 1, kvType: 'q8_0' });
+  await using model = await load('model.gguf', { threads: support().threads ? 2 : 1, kvType: 'q8_0', sha256: ['a', 'b'] });
   for await (const { text, tokens } of model.generate(messages, options))
     console.log(text.length, tokens[0] + 1);
   const { reason, usage } = await model.chat({ system: 'Be brief.' }).send('Hi').result();

@@ -82,7 +82,7 @@ const OPTIONS = {
   precision: { value: 'fast|high', about: 'default: high below 500 M parameters' },
   memory: { value: 'BYTES', read: integer(0), about: 'that may be used; default: all that can be addressed' },
   cache: { about: 'keep a copy of a model from a URL, and use it from then on' },
-  sha256: { value: 'HEX', about: 'of the file: another one is an error' },
+  sha256: { value: 'HEX', about: 'of the file: another one is an error; of a split model HEX,HEX... of each file' },
   json: { about: 'answer in JSON' },
 };
 
@@ -188,9 +188,9 @@ export function hubOptions(model) {
  * How a model is fetched.
  * @param {string} model
  * @param {Options} options
- * @returns {{ sha256?: string, cache?: boolean, token?: string, hub?: string }}
+ * @returns {{ sha256?: string[], cache?: boolean, token?: string, hub?: string }}
  */
-export const sourceOptions = (model, { sha256, cache }) => ({ sha256, cache, ...hubOptions(model) });
+export const sourceOptions = (model, { sha256, cache }) => ({ sha256: sha256?.split(','), cache, ...hubOptions(model) });
 
 /**
  * @param {Record<string, Command>} commands
