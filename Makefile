@@ -119,6 +119,9 @@ check:
 	@$(MAKE) --no-print-directory $(foreach c,$(CHECKS),$(if $(call links,$(c)),check-$(c),no-$(c)))
 no-%:
 	@echo "make check: $* left out: no compiler or sanitizer library for it" >&2; test -z "$$CI"
+# Whether a row of CHECKS has its compiler and libraries here.
+links-%:
+	@test -n '$(call links,$*)'
 tsan: check-tsan
 # A fuzz target is a check program with libFuzzer's main, or with one that replays files.
 FUZZERS := $(basename $(notdir $(wildcard tests/fuzz/fuzz_*.c)))

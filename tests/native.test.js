@@ -6,6 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { FIXTURES, absent, fixtureJson } from './kit/fixtures.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 
@@ -17,13 +18,33 @@ function make(...args) {
 
 test('C files include only lower levels', () => make('layers'));
 test('native checks under AddressSanitizer and UBSan', () => make('check'));
+
+/** Refused for their vocabulary alone, which C does not look at. */
+const OF_THE_VOCABULARY = ['pub-types-u8.gguf', 'vo-bpe-no-merges.gguf', 'vo-no-tokens.gguf', 'vo-scores-short.gguf'];
+const CI = process.env.CI === 'true';
+
+for (const row of ['clang', 'clang-32', 'gcc']) {
+  const missing = spawnSync('make', [`links-${row}`], { cwd: ROOT }).status !== 0 && !CI && `no compiler or sanitizer library for ${row}`;
+  test(`malformed files under sanitizers: ${row}`, { skip: absent() || missing }, () => {
+    make(`build/${row}/load`);
+    const cases = fixtureJson('malformed/CASES.json').filter(({ file }) => file.endsWith('.gguf'));
+    const files = cases.map(({ file }) => path.join(FIXTURES, 'malformed', file));
+    const { status, stdout, stderr } = spawnSync(path.join(ROOT, `build/${row}/load`), files, { encoding: 'utf8', timeout: 60_000 });
+    assert.equal(status, 0, stderr);
+    const codes = new Map(stdout.trim().split('\n').map((line) => line.split(' ')));
+    for (const { file, expect, why } of cases) {
+      const loads = codes.get(file) === '0';
+      if (expect !== 'either') assert.equal(loads, expect === 'accept' || OF_THE_VOCABULARY.includes(file), `${file} (${why}): ${codes.get(file)}`);
+    }
+  });
+}
+
 test('native checks under ThreadSanitizer', () => make('tsan'));
 test('what the fuzzers have found stays mended', () => make('regress'));
 test('token ids in, logits out: the native program builds', () => make('native'));
 
 const here = (/** @type {string} */ name) => spawnSync(name, ['--version']).status === 0;
 const fallback = here('clang-19') && here('wasm-ld-19');
-const CI = process.env.CI === 'true';
 
 test(
   'plain clang builds modules of the same interface',
