@@ -283,15 +283,18 @@ test('an abort at any time rejects with its reason and closes the connection', a
   }
 });
 
-test('leaving the loop closes the source', async () => {
-  const opened = await open(`${server.url}/stall/100000`);
-  for await (const chunk of opened.chunks) {
-    assert.ok(chunk.length > 0);
-    break;
+test('leaving the loop closes the source, and so does never beginning it', async () => {
+  const leave = async ({ chunks }) => {
+    for await (const chunk of chunks) return assert.ok(chunk.length > 0);
+  };
+  for (const end of [leave, ({ chunks }) => chunks.return()]) {
+    const opened = await open(`${server.url}/stall/100000`);
+    assert.equal(server.open(), 1);
+    await end(opened);
+    const deadline = performance.now() + 2000;
+    while (server.open() > 0 && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 10));
+    assert.equal(server.open(), 0);
   }
-  const deadline = performance.now() + 2000;
-  while (server.open() > 0 && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 10));
-  assert.equal(server.open(), 0);
 });
 
 test('progress: a first and a last call, ten a second at most, never beyond the total', () => {

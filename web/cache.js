@@ -117,10 +117,7 @@ async function* blocksOf(store, name, note, drop) {
   }
 }
 
-/**
- * @param {Store} store
- * @param {string} key
- */
+/** @param {Store} store @param {string} key */
 async function forget(store, key) {
   for (const end of ['json', 'gguf', 'part.json', 'part', 'used', 'part.json.new']) await store.remove(`${key}.${end}`);
 }
@@ -189,10 +186,7 @@ async function makeRoom(store, bytes) {
   return fits();
 }
 
-/**
- * @param {unknown} error
- * @param {{ usage?: number, quota?: number }} room
- */
+/** @param {unknown} error @param {{ usage?: number, quota?: number }} room */
 function refusal(error, { usage, quota }) {
   const why = error instanceof Error ? error.message || error.name : String(error);
   return `the model is not stored: ${why}${quota === undefined ? '' : ` (${usage} of ${quota} bytes are used)`}`;
@@ -288,11 +282,15 @@ class Copy {
       if (!begun) await this.#writeNote(); // what nobody knows of could not be deleted
       this.#writer = await this.#store.write(`${this.#key}.part`, from);
     });
-    const rest = source.chunks;
+    const rest = /** @type {AsyncGenerator<Uint8Array>} */ (source.chunks);
     const stored = begun && blocksOf(this.#store, `${this.#key}.part`, begun, () => this.#drop());
     const all = async function* () {
-      if (stored) yield* stored;
-      yield* rest;
+      try {
+        if (stored) yield* stored;
+        yield* rest;
+      } finally {
+        await rest.return(undefined);
+      }
     };
     return {
       ...source,

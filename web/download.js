@@ -54,7 +54,13 @@ export async function download(origin, options) {
   const transfer = new Transfer(origin, options);
   const first = await transfer.connect();
   const { total, exact, etag } = transfer;
-  return { name: origin.name, total, exact, etag, chunks: transfer.chunks(first) };
+  const chunks = transfer.chunks(first);
+  const close = chunks.return.bind(chunks);
+  chunks.return = (value) => {
+    first.watch.end(); // a generator that was never begun knows of no connection
+    return close(value);
+  };
+  return { name: origin.name, total, exact, etag, chunks };
 }
 
 /** @typedef {{ response: Response, watch: Watch }} Answer */
