@@ -3,7 +3,7 @@
  *   keys [D][8 positions]   values [8 positions][D]   f16: each eight in the order 0 4 1 5 2 6 3 7
  *
  * so that a multiplication of int16 pairs is all that takes two vectors of f16 apart, and a score stays in its
- * lane: no horizontal sums. Few vectors convert what they read as they read it; many share blocks of 32
+ * lane: no horizontal sums. Few vectors convert what they read as they read it; many share blocks of 16
  * positions that are converted once, to f32 runs. The order of every sum is a vector's own, so neither its
  * company nor the way changes a bit. Separate mul and add: the same bits everywhere (fused: 1.15-1.2 times as
  * fast). */

@@ -1,13 +1,13 @@
 /* attend.h: what attention over a chunk of floats (attend.c) and of integers (attend_ints.c) share.
  *
- * A chunk is read in runs of 8 positions, taken in turn from four places of it: memory answers four streams
- * side by side faster than one. Vectors (the query heads that share the KV head, times the rows of a prompt) go
+ * A chunk is read in runs of 8 positions, taken in turn from its two halves: memory answers two streams side by
+ * side faster than one or four. Vectors (the query heads that share the KV head, times the rows of a prompt) go
  * in groups of four, whose sums stay in registers. */
 #pragma once
 #include "exp.h"
 #include "set.h"
 
-enum { RUN = 8, RUNS = 4, BLOCK = RUN * RUNS, GROUP = 4 };
+enum { RUN = 8, RUNS = 2, BLOCK = RUN * RUNS, GROUP = 4 };
 
 /* Which of a chunk's runs in memory position t is in. */
 INLINE uint32_t attend_run(uint32_t t) { return t % BLOCK / RUN * (KV_CHUNK / BLOCK) + t / BLOCK; }
