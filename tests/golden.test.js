@@ -10,9 +10,10 @@ import { BUILDS, allLogits, feed, tellMissing, using } from './kit/engines.js';
 import { GEMMA3 } from './kit/gemma3.js';
 import { ARCHS, COVERED, MODELS, TYPE_NAMES, isQuantised } from './kit/fixture-models.js';
 import { SMOLLM2, absent, fixture, fixtureJson, floats, sha256 } from './kit/fixtures.js';
-import { SHAPE, TYPES, makeModel, randomNumbers } from './kit/make-model.js';
+import { SHAPE, makeModel, randomNumbers } from './kit/make-model.js';
 import { Oracle } from './kit/oracle.js';
 import { readGguf } from './kit/read-gguf.js';
+import { TYPES, wholeBlocks } from './kit/tensor-types.js';
 
 /** The always-growing build has the bits of simd: invariance.test.js. */
 const GOLDEN_BUILDS = BUILDS.filter(({ name }) => name !== 'grow');
@@ -25,6 +26,11 @@ const HIGH_EXPERTS = 2e-2;
  * falls the other way.
  */
 const TYPICAL = 1e-4;
+/**
+ * Their minima meet rounded sums of activations, which moves a later rounding at nearly every position: at most
+ * so much of the way from the exact pass is left to the rounded one.
+ */
+const ROUNDED_SUMS = { types: ['Q4_K', 'Q5_K'], most: 0.75 };
 
 /** Precisions worth a run: ref and float weights know one, and threads change no bit of the other. */
 const precisions = ({ name, threads }, quantised) =>
@@ -103,7 +109,7 @@ test('fixtures: logits and greedy ids of every variant', { skip: absent() }, asy
           const args = [build, fixture(`${model.name}.gguf`), options];
           const { difference, kl } = await using(args, (engine) => runGolden(engine, cases));
           const what = `${model.name} ${precision}: logit ${difference}, KL ${kl}`;
-          if (precision === 'fast') assert.ok(kl <= 1.25 * largestKl(tolerances[model.row]), what);
+          if (precision === 'fast') assert.ok(kl <= largestKl(model, tolerances[model.row], cases), what);
           else assert.ok(difference < limit(build, model), what);
           const key = `${model.type} ${precision}`;
           worst[key] = Math.max(worst[key] ?? 0, difference);
@@ -116,8 +122,18 @@ test('fixtures: logits and greedy ids of every variant', { skip: absent() }, asy
   }
 });
 
-/** Of a row's two runs: a maximum over 24 positions is noisy (Q5_1: 1.9e-3 in one run, 2.5e-3 in the other). */
-const largestKl = (row) => Math.max(row.f32kv.kl, row.default.kl);
+/** Models whose row is missed by 8-bit activations alone: all else may add 2 % to what these do to the oracle. */
+const MISSED = ['tiny/llama-q5_1'];
+
+function largestKl({ name }, row, cases) {
+  if (!MISSED.includes(name)) return 1.25 * row.f32kv.kl;
+  const oracle = new Oracle(fixture(`${name}.gguf`), { activations: 'fast' });
+  const kls = cases.flatMap(({ tokens, positions }) => {
+    const logits = oracle.run(tokens);
+    return positions.map((p) => divergence(floats(p.logits), logits[p.at]));
+  });
+  return 1.02 * Math.max(...kls);
+}
 
 /** How far a logit of high precision may be from the reference. */
 function limit(build, { quantised, experts }) {
@@ -267,12 +283,16 @@ function someTokens(n, nVocab) {
 
 /** These come in every type and with threads, the others in a float and a quantised type. */
 const THOROUGH = ['gqa', 'tied', 'three of nine heads'];
+/** Types in blocks of 256 want wide rows: these in one shape, with logits no larger than the others'. */
+const isWide = (type) => TYPES[type].items === 256;
+const wide = (type) => ({ ...wholeBlocks(type), weights: { 'output_norm.weight': () => 0.5 } });
 
 function* generated() {
   for (const [shape, { length = 20, ...options }] of Object.entries(SHAPES)) {
     const thorough = THOROUGH.includes(shape);
     for (const type of thorough ? Object.keys(TYPES) : ['F32', 'Q4_1']) {
-      const file = makeModel({ ...options, type });
+      if (isWide(type) && shape !== 'tied') continue;
+      const file = makeModel({ ...options, type, ...(isWide(type) && wide(type)) });
       const tokens = someTokens(length, options.nVocab ?? SHAPE.nVocab);
       const builds = GOLDEN_BUILDS.filter(({ threads }) => thorough || threads.length === 1);
       const run = (roundings) => new Oracle(file, roundings).run(tokens);
@@ -295,7 +315,8 @@ test('generated models: every shape, type and variant against the oracle', async
         const from = (reference) => logits.map((own, i) => maxDifference(own, reference[i]));
         const what = `${name} ${build.name} ${precision}`;
         const difference = precision === 'fast' ? median(from(rounded)) : Math.max(...from(exact));
-        const most = precision === 'fast' ? TYPICAL : limit(build, { quantised: isQuantised(type) });
+        const typical = ROUNDED_SUMS.types.includes(type) ? ROUNDED_SUMS.most * median(from(exact)) : TYPICAL;
+        const most = precision === 'fast' ? typical : limit(build, { quantised: isQuantised(type) });
         assert.ok(difference < most, `${what}: ${difference}`);
         note(`${type} ${build.name === 'ref' ? 'ref' : precision}`, difference);
       }

@@ -10,8 +10,9 @@ import { sameBits } from './kit/compare.js';
 import { BUILDS, allLogits, feed, open, tellMissing, using } from './kit/engines.js';
 import { COVERED, isQuantised } from './kit/fixture-models.js';
 import { SMOLLM2, absent, fixture, fixtureJson } from './kit/fixtures.js';
-import { TYPES, makeModel, randomNumbers } from './kit/make-model.js';
+import { makeModel, randomNumbers } from './kit/make-model.js';
 import { ROPE, ropeProbe, scoreOf, shareProbe, shown } from './kit/probes.js';
+import { TYPES, wholeBlocks } from './kit/tensor-types.js';
 
 /** Heads that share in threes, rows that fill no group of 16, more positions than one cache chunk. */
 const SHAPE = { dModel: 96, nHeads: 12, nKvHeads: 4, dFf: 160, nVocab: 301, nLayers: 2, nCtx: 1024 };
@@ -19,7 +20,7 @@ const N_TOKENS = 300;
 
 const random = randomNumbers(7);
 const TOKENS = Array.from({ length: N_TOKENS }, () => Math.floor(random() * SHAPE.nVocab));
-const FILES = Object.fromEntries(Object.keys(TYPES).map((type) => [type, makeModel({ ...SHAPE, type })]));
+const FILES = Object.fromEntries(Object.keys(TYPES).map((type) => [type, makeModel({ ...SHAPE, type, ...wholeBlocks(type) })]));
 
 /** Heads of whole blocks, for a quantised cache. */
 const WIDE_HEADS = makeModel({ ...SHAPE, nHeads: 6, nKvHeads: 2, headDim: 64, type: 'Q4_0' });
@@ -325,7 +326,7 @@ test('equal bits however the file comes in', async (t) => {
   const small = { dModel: 32, nHeads: 2, nKvHeads: 1, dFf: 64, nLayers: 1, nVocab: 301 };
   for (const type of Object.keys(TYPES)) {
     await t.test(type, async () => {
-      const file = makeModel({ ...small, type });
+      const file = makeModel({ ...small, type, ...wholeBlocks(type) });
       for (const build of KERNEL_BUILDS.filter((b) => b.threads.length === 1)) {
         const whole = await bits(build, file);
         const each = build.name === 'simd' ? [[1], [7, 1, 31], [4097, 3], [1 << 20]] : [[641, 2]];

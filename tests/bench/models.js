@@ -7,8 +7,9 @@ import { closeSync, existsSync, mkdirSync, openSync, renameSync, writeSync } fro
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { cacheFolder } from '../../wasm/toolchain/cache.js';
-import { TYPES, f16Bits, makeGguf, randomNumbers } from '../kit/make-model.js';
+import { makeGguf, randomNumbers } from '../kit/make-model.js';
 import { vocabulary } from '../kit/make-vocabulary.js';
+import { TYPES, f16Bits } from '../kit/tensor-types.js';
 
 const SHAPES = {
   'smollm2-135m': {

@@ -14,11 +14,11 @@
  *   pairing      'halves'          the other way to pair RoPE's dimensions (wrong for llama)
  *   kvHead       (h, nHeads, nKvHeads) => index    which KV head query head h reads
  */
-import { f16Bits, f16Value, roundToEven } from './make-model.js';
 import { readGguf } from './read-gguf.js';
+import { TYPES, f16Bits, f16Value, roundToEven } from './tensor-types.js';
 
 const STEPS = { fast: 127, high: 16383 };
-const QUANTISED = new Set(['Q8_0', 'Q4_0', 'Q4_1']);
+const QUANTISED = new Set(Object.keys(TYPES).filter((name) => TYPES[name].items > 1));
 const F16_SMALLEST_NORMAL = 2 ** -14;
 const F16_MAX = 65504;
 

@@ -3,35 +3,9 @@
  * metadata, tensor list, and the weights as float64, each block exactly as its format defines it. Trusts
  * the file.
  */
-import { f16Value } from './make-model.js';
+import { TYPES } from './tensor-types.js';
 
-/* What the blocks mean: (view, byte, index of the weight in the block) to its value. */
-const nibble = (v, o, i) => (i < 16 ? v.getUint8(o + i) & 15 : v.getUint8(o + i - 16) >> 4);
-const half = (v, o) => f16Value(v.getUint16(o, true));
-const word = new DataView(new ArrayBuffer(4));
-
-function bf16Value(bits) {
-  word.setUint16(0, bits);
-  return word.getFloat32(0);
-}
-
-/** GGUF id to name, weights and bytes per block, meaning. */
-const TYPES = new Map([
-  [0, { name: 'F32', items: 1, bytes: 4, value: (v, o) => v.getFloat32(o, true) }],
-  [1, { name: 'F16', items: 1, bytes: 2, value: half }],
-  [2, { name: 'Q4_0', items: 32, bytes: 18, value: (v, o, i) => half(v, o) * (nibble(v, o + 2, i) - 8) }],
-  [
-    3,
-    {
-      name: 'Q4_1',
-      items: 32,
-      bytes: 20,
-      value: (v, o, i) => half(v, o) * nibble(v, o + 4, i) + half(v, o + 2),
-    },
-  ],
-  [8, { name: 'Q8_0', items: 32, bytes: 34, value: (v, o, i) => half(v, o) * v.getInt8(o + 2 + i) }],
-  [30, { name: 'BF16', items: 1, bytes: 2, value: (v, o) => bf16Value(v.getUint16(o, true)) }],
-]);
+const BY_ID = new Map(Object.entries(TYPES).map(([name, type]) => [type.id, { name, ...type }]));
 
 class Cursor {
   constructor(bytes) {
@@ -131,7 +105,7 @@ export function readGguf(bytes) {
   const data = Math.ceil(headerBytes / alignment) * alignment;
   const tensors = new Map(
     list.map(({ name, dims, typeId, offset }) => {
-      const type = TYPES.get(typeId);
+      const type = BY_ID.get(typeId);
       const start = data + offset;
       const n = dims.reduce((a, b) => a * b, 1);
       return [name, { dims, typeId, type: type?.name, start, values: () => weights(c.view, start, type, n) }];
