@@ -27,7 +27,9 @@ static void fill_file(uint8_t *file, uint32_t quant, uint32_t n_blocks, enum mod
   for (uint32_t i = 0; i < n_blocks; i++) {
     uint8_t *p = file + i * bytes;
     const uint32_t any = random_u32();
-    const uint16_t scale = (uint16_t)(mode == SUBNORMAL ? any & 0x83ff : 0x1000 | (any & 0x87ff));
+    /* Half of the large ones are 128 or more. */
+    const uint32_t tame = mode == LARGE ? 0x5000 | (any & 0x8bff) : 0x1000 | (any & 0x87ff);
+    const uint16_t scale = (uint16_t)(mode == SUBNORMAL ? any & 0x83ff : tame);
     const f16 wide = (f16)(mode == EXTREME ? 0x7bff : mode == LARGE ? any & 0xdbff : any % 3 ? any & 0xbfff : scale);
     const f16 bf16 = (f16)(0x3c00 | (any & 0x81ff));
     const float single = uniform() * 0x1p-5f;

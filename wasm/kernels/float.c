@@ -3,11 +3,8 @@
  * R16: column after column, 16 rows each; any n_cols. F32: 64 bytes per column. F16, BF16: 32 bytes,
  * each eight rows in the order 0 4 1 5 2 6 3 7, so that the even lanes of a vector are rows 0..3.
  *
- * F16 as f32 bits without their exponent's bias would be subnormal where the f16 is, and x86 takes such
- * products in microcode: with 1 % of them (weights of sigma 0.02 have 0.25 %) decode ran at 0.3 of its
- * speed. So a group whose weights are all below 128 keeps them with exponent bias 25 in place of 15, which
- * makes every one normal; any other group keeps the file's bits. What to multiply by, 2^102 or 2^112,
- * stands in the group's header. Both are exact. */
+ * F16: the group's header holds what its weights, of one exponent bias or another, are to be multiplied by. */
+#include "half.h"
 #include "mat.h"
 
 enum float_type { FLOAT_F32, FLOAT_F16, FLOAT_BF16 };
@@ -139,33 +136,24 @@ INLINE void float_mat(enum float_type type, const uint8_t *w, const struct act *
   else float_decode(type, w, last, y + even * y_stride, n_groups, n_cols, false);
 }
 
-/* f16 bits of a value below 128 with exponent bias 25. */
-INLINE f16 float_rebias(f16 h) {
-  const uint32_t sign = h & 0x8000u, magnitude = h & 0x7fffu;
-  if (magnitude >= 0x400) return (f16)(sign | (magnitude + (10 << 10)));
-  if (magnitude == 0) return h;
-  const uint32_t top = 31 - (uint32_t)__builtin_clz(magnitude);
-  return (f16)(sign | (top + 1) << 10 | (magnitude << (10 - top) & 0x3ff));
-}
-
 INLINE bool float_below_128(const uint8_t *file, size_t row_bytes, uint32_t n_rows, uint32_t n_cols) {
   uint32_t all = 0;
   for (size_t r = 0; r < n_rows; r++)
     for (size_t k = 0; k < n_cols; k++) all = LM_MAX(all, read_u16(file + r * row_bytes + 2 * k) & 0x7fffu);
-  return all < 0x5800;
+  return half_is_small((f16)all);
 }
 
 INLINE void float_pack(enum float_type type, const uint8_t *file, size_t row_bytes, uint8_t *packed, uint32_t n_rows,
                        uint32_t n_cols) {
   const bool rebias = type == FLOAT_F16 && float_below_128(file, row_bytes, n_rows, n_cols);
   zero_bytes(packed, n_rows < 16 ? float_group_bytes(type, n_cols) : float_header(type));
-  if (type == FLOAT_F16) copy_bytes(packed, &(float){rebias ? 0x1p102f : 0x1p112f}, 4);
+  if (type == FLOAT_F16) copy_bytes(packed, &(float){rebias ? HALF_UNIT_25 : HALF_UNIT_15}, 4);
   packed += float_header(type);
   for (size_t k = 0; k < n_cols; k++, packed += float_column_bytes(type))
     for (size_t r = 0; r < n_rows; r++) {
       const uint8_t *p = file + r * row_bytes + k * float_column_bytes(type) / 16;
       if (type == FLOAT_F32) copy_bytes(packed + 4 * r, p, 4);
-      else copy_bytes(packed + 2 * float_lane(r), &(f16){rebias ? float_rebias(read_u16(p)) : read_u16(p)}, 2);
+      else half_pack(packed + 2 * float_lane(r), p, rebias);
     }
 }
 
@@ -174,7 +162,7 @@ INLINE void float_row_to_float(enum float_type type, const uint8_t *packed, uint
   for (uint32_t k = 0; k < n_cols; k++, p += float_column_bytes(type)) {
     const uint32_t r = row % 16, bits = type == FLOAT_F32 ? read_u32(p + 4 * r) : read_u16(p + 2 * float_lane(r));
     if (type == FLOAT_F16)
-      out[k] = f32_from_bits((bits & 0x8000) << 16 | (bits & 0x7fff) << 13) * f32_from_bits(read_u32(group));
+      out[k] = half_value((f16)bits, f32_from_bits(read_u32(group)));
     else out[k] = f32_from_bits(type == FLOAT_BF16 ? bits << 16 : bits);
   }
 }

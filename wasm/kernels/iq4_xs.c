@@ -1,7 +1,7 @@
 /* iq4_xs.c: 1104 bytes per 8 rows x 256 columns: 8 sub-blocks of 32, nibbles that choose from a table, the
  * file's 32 taken off the scales. The table's values + 128 are no second operand of the int8 dot: all
  * activations meet them as int16. A sum of 32 times a scale is at most 16,383 * 127 * 32 * 32 < 2^31. */
-#include "kquants.h"
+#include "kquants_pack.h"
 
 enum { IQ4_XS_BLOCK = 1104 };
 

@@ -2,7 +2,8 @@
  * 32 columns has an integer scale, and with minima one of these too; the superblock one float for all scales
  * and one for all minima:  w = d * scale * (q - bias) - dmin * min.
  *
- * R8: 8 rows x 256 columns (16 rows would need more accumulators than V8 has registers):
+ * R8: 8 rows (16 would need more accumulators than V8 has registers): 16 bytes, of which the first four are the
+ * f32 that d and dmin are to be multiplied by (half.h), then per 256 columns:
  *    0  d of row r: f16 at 2r; with minima dmin at 16 + 2r
  *       scales: int8 [sub-block][row]; KQUANT_MIN16: minimum << 4 | scale
  *       KQUANT_MIN32: minima: uint8 [pair of sub-blocks][row][2]
@@ -13,6 +14,7 @@
 #pragma once
 #include "strips.h"
 
+enum { KQUANT_HEADER = 16 };
 enum kquant_min { KQUANT_NO_MIN, KQUANT_MIN16, KQUANT_MIN32 };
 struct kquant_form {
   const struct strip_form *strip;
@@ -27,6 +29,9 @@ struct kquant_form {
   void (*scales)(const uint8_t *block, int8_t *scales, uint8_t *mins); /* one per sub-block */
 };
 
+INLINE size_t kquant_group_bytes(const struct kquant_form *f, size_t n_blocks) {
+  return KQUANT_HEADER + n_blocks * f->block_bytes;
+}
 INLINE size_t kquant_scales_off(const struct kquant_form *f) { return f->min ? 32 : 16; }
 INLINE size_t kquant_mins_off(const struct kquant_form *f) { return kquant_scales_off(f) + 2048 / f->sub; }
 INLINE size_t kquant_strips_off(const struct kquant_form *f) { return f->block_bytes - 16 * f->strip->bytes; }
@@ -105,9 +110,9 @@ INLINE void kquant_dot(const struct kquant_form *f, bool u7, v128_t s[2], const 
   UNROLLED for (int v = 0; v < 2; v++) s[v] = kquant_scaled(f, u7, s[v], scale[v], start);
 }
 
-/* c += one superblock of weights times superblock b of x. */
+/* c += one superblock of weights times superblock b of x. unit: of the group's header. */
 INLINE void kquant_block(const struct kquant_form *f, bool u7, v128_t c[2], const uint8_t *w, const struct act *x,
-                         size_t b, const struct strip_masks *masks, v128_t f16_bits, v128_t bytes) {
+                         size_t b, const struct strip_masks *masks, v128_t f16_bits, v128_t unit, v128_t bytes) {
   const size_t n_subs = 256 / f->sub;
   const uint8_t *strips = w + kquant_strips_off(f), *scales = w + kquant_scales_off(f);
   v128_t s[2] = {v_i32(0), v_i32(0)}, n[2];
@@ -118,11 +123,10 @@ INLINE void kquant_block(const struct kquant_form *f, bool u7, v128_t c[2], cons
     const v128_t dx = v_load_splat(x->d + j * f->sub / 32);
     UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(v_from_i32(sums[v]), dx));
   }
-  const v128_t two112 = v_constant(TWO112);
   if (f->min) kquant_minima(f, n, w, x, b);
   UNROLLED for (int v = 0; v < 2; v++) {
-    v128_t part = v_mul(s[v], v_load_f16(w + 8 * v, f16_bits, two112));
-    if (f->min) part = v_sub(part, v_mul(n[v], v_load_f16(w + 16 + 8 * v, f16_bits, two112)));
+    v128_t part = v_mul(s[v], v_load_f16(w + 8 * v, f16_bits, unit));
+    if (f->min) part = v_sub(part, v_mul(n[v], v_load_f16(w + 16 + 8 * v, f16_bits, unit)));
     c[v] = v_add(c[v], part);
   }
 }
@@ -134,12 +138,15 @@ INLINE void kquant_decode(const struct kquant_form *f, bool u7, const uint8_t *w
   const struct strip_masks masks = strip_masks(f->strip);
   while (n_groups) {
     const uint32_t n_runs = LM_MIN(n_groups, (uint32_t)MAT_RUNS), n = n_groups / n_runs;
-    const size_t run = n * n_blocks * f->block_bytes;
+    const size_t run = n * kquant_group_bytes(f, n_blocks);
     for (uint32_t g = 0; g < n; g++, y += 8) {
-      v128_t c[MAT_RUNS][2];
+      v128_t c[MAT_RUNS][2], unit[MAT_RUNS];
       UNROLLED for (int i = 0; i < MAT_RUNS; i++) c[i][0] = c[i][1] = v_i32(0);
+      for (uint32_t i = 0; i < n_runs; i++) unit[i] = v_load_splat(w + i * run);
+      w += KQUANT_HEADER;
       for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes)
-        ROLLED for (uint32_t i = 0; i < n_runs; i++) kquant_block(f, u7, c[i], w + i * run, x, b, &masks, f16_bits, bytes);
+        ROLLED for (uint32_t i = 0; i < n_runs; i++)
+          kquant_block(f, u7, c[i], w + i * run, x, b, &masks, f16_bits, unit[i], bytes);
       for (uint32_t i = 0; i < n_runs; i++)
         UNROLLED for (int v = 0; v < 2; v++) v_store(y + 8 * (size_t)(i * n) + 4 * v, c[i][v]);
     }
@@ -177,8 +184,11 @@ INLINE void kquant_unpack_strip(const struct kquant_form *f, bool u7, struct kqu
   }
 }
 
-INLINE void kquant_unpack(const struct kquant_form *f, bool u7, struct kquant_panel *p, const uint8_t *w, size_t n) {
-  const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112);
+/* n superblocks from k on of a group. */
+INLINE void kquant_unpack(const struct kquant_form *f, bool u7, struct kquant_panel *p, const uint8_t *group, size_t k,
+                          size_t n) {
+  const v128_t f16_bits = v_constant(F16_BITS), unit = v_load_splat(group);
+  const uint8_t *w = group + KQUANT_HEADER + k * f->block_bytes;
   const struct strip_masks masks = strip_masks(f->strip);
   const size_t n_subs = 256 / f->sub;
   for (size_t b = 0; b < n; b++, w += f->block_bytes) {
@@ -199,8 +209,8 @@ INLINE void kquant_unpack(const struct kquant_form *f, bool u7, struct kquant_pa
         v_store(p->mins[4 * b + i / 2] + i % 2 * 4, v_load_u8x8(w + kquant_mins_off(f) + 8 * i));
     }
     UNROLLED for (int v = 0; v < 2; v++) {
-      v_store(p->d[b] + 4 * v, v_load_f16(w + 8 * v, f16_bits, two112));
-      if (f->min) v_store(p->dmin[b] + 4 * v, v_load_f16(w + 16 + 8 * v, f16_bits, two112));
+      v_store(p->d[b] + 4 * v, v_load_f16(w + 8 * v, f16_bits, unit));
+      if (f->min) v_store(p->dmin[b] + 4 * v, v_load_f16(w + 16 + 8 * v, f16_bits, unit));
     }
   }
 }
@@ -304,89 +314,9 @@ INLINE void kquant_mat(const struct kquant_form *f, bool u7, const uint8_t *w, c
   for (uint32_t g = 0; whole && g < n_groups; g++)
     for (size_t k = 0; k < n_blocks; k += PANEL_COLS / 256) {
       const size_t n = LM_MIN(n_blocks - k, PANEL_COLS / 256);
-      kquant_unpack(f, u7, p, w + (g * n_blocks + k) * f->block_bytes, n);
+      kquant_unpack(f, u7, p, w + g * kquant_group_bytes(f, n_blocks), k, n);
       for (uint32_t t = 0; t < whole; t += 4)
         kquant_tile(f, u7, p, x, t, n_blocks, k, n, y + t * y_stride + 8 * (size_t)g, y_stride);
     }
   for (uint32_t t = whole; t < n_tokens; t++) kquant_decode(f, u7, w, x, t, y + t * y_stride, n_groups, n_blocks);
 }
-
-/* ---- packing and looking up */
-
-INLINE void kquant_pack_header(const struct kquant_form *f, uint8_t *packed, const uint8_t *block, uint32_t r) {
-  int8_t scales[16];
-  uint8_t mins[16];
-  f->scales(block, scales, mins);
-  copy_bytes(packed + 2 * r, block + f->d_at, 2);
-  if (f->min) copy_bytes(packed + 16 + 2 * r, block + f->dmin_at, 2);
-  for (uint32_t j = 0; j < 256 / f->sub; j++) {
-    packed[kquant_scales_off(f) + 8 * j + r] = (uint8_t)scales[j];
-    if (f->min == KQUANT_MIN32) packed[kquant_mins_off(f) + 16 * (j / 2) + 2 * r + j % 2] = mins[j];
-  }
-}
-
-INLINE void kquant_pack(const struct kquant_form *f, const uint8_t *file, size_t row_bytes, uint8_t *packed,
-                        uint32_t n_rows, uint32_t n_cols) {
-  static const uint8_t zeros[256];
-  for (size_t b = 0; b < n_cols / 256; b++, packed += f->block_bytes) {
-    const uint8_t *block[8];
-    for (uint32_t r = 0; r < 8; r++) {
-      block[r] = r < n_rows ? file + r * row_bytes + b * f->file_bytes : zeros;
-      kquant_pack_header(f, packed, block[r], r);
-    }
-    for (uint32_t i = 0; i < 16; i++) {
-      v128_t values[8];
-      UNROLLED for (uint32_t r = 0; r < 8; r++) values[r] = f->values(block[r], i);
-      strip_pack(f->strip, packed + kquant_strips_off(f) + i * f->strip->bytes, values);
-    }
-  }
-}
-
-INLINE uint8_t kquant_min_of(const struct kquant_form *f, const uint8_t *packed, size_t j, size_t r) {
-  if (f->min == KQUANT_MIN16) return packed[kquant_scales_off(f) + 8 * j + r] >> 4;
-  return packed[kquant_mins_off(f) + 16 * (j / 2) + 2 * r + j % 2];
-}
-
-INLINE void kquant_row_to_float(const struct kquant_form *f, const uint8_t *packed, uint32_t row, uint32_t n_cols,
-                                float *out) {
-  const size_t n_blocks = n_cols / 256, r = row % 8;
-  packed += row / 8 * n_blocks * f->block_bytes;
-  for (size_t b = 0; b < n_blocks; b++, packed += f->block_bytes) {
-    const float d = f16_to_f32(read_u16(packed + 2 * r)), dmin = f16_to_f32(read_u16(packed + 16 + 2 * r));
-    for (size_t i = 0; i < 16; i++, out += 16) {
-      const size_t j = 16 * i / f->sub;
-      const int8_t byte = (int8_t)packed[kquant_scales_off(f) + 8 * j + r];
-      const float scale = d * (float)(f->min == KQUANT_MIN16 ? byte & 15 : byte);
-      uint8_t q[16];
-      strip_row(f->strip, packed + kquant_strips_off(f) + i * f->strip->bytes, (uint32_t)r, q);
-      for (int k = 0; k < 16; k++) {
-        out[k] = scale * (float)(q[k] - f->bias);
-        if (f->min) out[k] -= dmin * (float)kquant_min_of(f, packed, j, r);
-      }
-    }
-  }
-}
-
-/* The 12 bytes of scales and minima of q4_k and q5_k: src/quants/q4_k.c. */
-INLINE void kquant_scales6(const uint8_t *s, int8_t *scales, uint8_t *mins) {
-  for (int j = 0; j < 8; j++) {
-    scales[j] = (int8_t)(j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4);
-    mins[j] = (uint8_t)(j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4);
-  }
-}
-
-/* The functions of struct mat_kernels do not say which type they serve: one set for each. */
-#define KQUANT_KERNELS(type, suffix, form, block_bytes, u7, needs) \
-  static void type##_mat##suffix(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
-                                 uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
-    kquant_mat(&form, u7, w, x, y, y_stride, n_groups, n_cols, n_tokens, scratch); \
-  } \
-  const struct mat_kernels mat_##type##suffix = {8, 256, block_bytes, 0, needs, type##_pack, type##_row_to_float, \
-                                                 type##_mat##suffix};
-#define KQUANT_PACK(type, form) \
-  static void type##_pack(const uint8_t *file, size_t row_bytes, uint8_t *packed, uint32_t n_rows, uint32_t n_cols) { \
-    kquant_pack(&form, file, row_bytes, packed, n_rows, n_cols); \
-  } \
-  static void type##_row_to_float(const uint8_t *packed, uint32_t row, uint32_t n_cols, float *out) { \
-    kquant_row_to_float(&form, packed, row, n_cols, out); \
-  }

@@ -1,5 +1,5 @@
 /* q2_k.c: 672 bytes per 8 rows x 256 columns: 16 sub-blocks of 16, twos. */
-#include "kquants.h"
+#include "kquants_pack.h"
 
 enum { Q2_K_BLOCK = 672 };
 

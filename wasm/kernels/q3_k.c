@@ -1,6 +1,6 @@
 /* q3_k.c: 912 bytes per 8 rows x 256 columns: 16 sub-blocks of 16, threes; w = d * scale * (q - 4), the file's
  * 32 taken off the scales. */
-#include "kquants.h"
+#include "kquants_pack.h"
 
 enum { Q3_K_BLOCK = 912 };
 

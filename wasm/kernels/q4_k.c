@@ -1,5 +1,5 @@
 /* q4_k.c: 1184 bytes per 8 rows x 256 columns: 8 sub-blocks of 32, nibbles. */
-#include "kquants.h"
+#include "kquants_pack.h"
 
 enum { Q4_K_BLOCK = 1184 };
 

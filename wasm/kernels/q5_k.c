@@ -1,5 +1,5 @@
 /* q5_k.c: 1440 bytes per 8 rows x 256 columns: 8 sub-blocks of 32, fives. */
-#include "kquants.h"
+#include "kquants_pack.h"
 
 enum { Q5_K_BLOCK = 1440 };
 

@@ -1,5 +1,5 @@
 /* q6_k.c: 1680 bytes per 8 rows x 256 columns: 16 sub-blocks of 16, sixes; w = d * scale * (q - 32). */
-#include "kquants.h"
+#include "kquants_pack.h"
 
 enum { Q6_K_BLOCK = 1680 };
 
