@@ -13,38 +13,52 @@ import { TYPES, f16Bits } from '../kit/tensor-types.js';
 
 const SHAPES = {
   'smollm2-135m': {
+    schemes: ['q8_0', 'q4_0'],
     nLayers: 30, dModel: 576, nHeads: 9, nKvHeads: 3, dFf: 1536, nVocab: 49152, nCtx: 8192, theta: 1e5,
     tied: true, vocabulary: 'bpe',
   },
   'tinyllama-1.1b': {
+    schemes: ['q8_0', 'q4_0'],
     nLayers: 22, dModel: 2048, nHeads: 32, nKvHeads: 4, dFf: 5632, nVocab: 32000, nCtx: 2048, theta: 1e4,
     tied: false, vocabulary: 'spm',
   },
+  'llama-3.2-1b': {
+    schemes: ['q4_k_m'],
+    nLayers: 16, dModel: 2048, nHeads: 32, nKvHeads: 8, dFf: 8192, nVocab: 128256, nCtx: 8192, theta: 5e5,
+    tied: true, vocabulary: 'bpe',
+  },
 };
-/** The matrices' type and, as quantisers do it, a better one for the output. */
-const SCHEMES = { q8_0: ['Q8_0', 'Q8_0'], q4_0: ['Q4_0', 'Q8_0'] };
+/** Types as quantisers choose them: a better one for the output, in mixtures for some of the layers too. */
+const better = (l, n) => l < n >> 3 || l >= (7 * n) >> 3 || (l - (n >> 3)) % 3 === 2;
+const SCHEMES = {
+  q8_0: () => 'Q8_0',
+  q4_0: (name) => (name === 'output' ? 'Q8_0' : 'Q4_0'),
+  q4_k_m: (name, l, n) => (name === 'output' || (/attn_v|ffn_down/.test(name) && better(l, n)) ? 'Q6_K' : 'Q4_K'),
+};
 
-/** Largest random value over the standard deviation of the weights that random bytes give. */
-const SPREAD = { Q8_0: 73.9, Q4_0: 4.61 };
+/** Standard deviation of the weights that random bytes give, and of their minima's unit: so that the mean is 0. */
+const SPREAD = { Q8_0: 73.9, Q4_0: 4.61, Q4_K: 258, Q6_K: 1366 };
+const MINIMUM = { Q4_K: 7.5 };
 
-/** Standard deviation of what goes back into the residual stream. Real files have next to no scale below f16's
- * normal numbers, which some machines multiply in microcode: so nothing smaller. */
+/** Standard deviation of what goes back into the residual stream. Real files of types with one scale per 32 have
+ * next to none below f16's normal numbers, which some machines multiply in microcode: so nothing smaller. */
 const BACK = 0.015;
 
 export const REAL = 'smollm2-135m.q4_1';
 export const MODELS = [
   REAL,
-  ...Object.keys(SHAPES).flatMap((shape) => Object.keys(SCHEMES).map((scheme) => `${shape}.${scheme}`)),
+  ...Object.entries(SHAPES).flatMap(([shape, { schemes }]) => schemes.map((scheme) => `${shape}.${scheme}`)),
 ];
 
 /** [name, dims, type, standard deviation]: vectors have 0 and are ones. */
-function tensorList(s, [type, outputType]) {
+function tensorList(s, typeOf) {
   const { dModel: d, dFf, nVocab } = s;
   const kv = (d / s.nHeads) * s.nKvHeads;
   const into = 1 / Math.sqrt(d);
-  const list = [['token_embd.weight', [d, nVocab], s.tied ? outputType : type, into]];
+  const list = [['token_embd.weight', [d, nVocab], typeOf(s.tied ? 'output' : 'token_embd'), into]];
   for (let l = 0; l < s.nLayers; l++) {
-    const add = (name, dims, sigma) => list.push([`blk.${l}.${name}.weight`, dims, sigma ? type : 'F32', sigma]);
+    const add = (name, dims, sigma) =>
+      list.push([`blk.${l}.${name}.weight`, dims, sigma ? typeOf(name, l, s.nLayers) : 'F32', sigma]);
     add('attn_norm', [d], 0);
     add('attn_q', [d, d], into);
     add('attn_k', [d, kv], into);
@@ -56,7 +70,7 @@ function tensorList(s, [type, outputType]) {
     add('ffn_down', [dFf, d], BACK);
   }
   list.push(['output_norm.weight', [d], 'F32', 0]);
-  if (!s.tied) list.push(['output.weight', [d, nVocab], outputType, into]);
+  if (!s.tied) list.push(['output.weight', [d, nVocab], typeOf('output'), into]);
   return list;
 }
 
@@ -79,17 +93,20 @@ function metaOf(name, s) {
 
 /** n blocks of a type. */
 function randomBlocks(random, type, n, sigma) {
-  const { bytes } = TYPES[type];
+  const { bytes, d, m } = TYPES[type];
   const words = new Uint32Array(Math.ceil((n * bytes) / 4));
   for (let i = 0; i < words.length; i++) words[i] = random() * 2 ** 32;
   const out = new DataView(words.buffer);
-  for (let o = 0; o < n * bytes; o += bytes)
-    out.setUint16(o, f16Bits((sigma / SPREAD[type]) * (0.75 + random() / 2)), true);
+  for (let o = 0; o < n * bytes; o += bytes) {
+    const scale = (sigma / SPREAD[type]) * (0.75 + random() / 2);
+    out.setUint16(o + d, f16Bits(scale), true);
+    if (m !== undefined) out.setUint16(o + m, f16Bits(scale * MINIMUM[type]), true);
+  }
   return new Uint8Array(words.buffer, 0, n * bytes);
 }
 
 function writeModel(name, file) {
-  const [shape, scheme] = name.split(/\.(?=q)/);
+  const [shape, scheme] = name.split(/\.(?=q\d)/);
   const s = SHAPES[shape], random = randomNumbers(1);
   const tensors = tensorList(s, SCHEMES[scheme]).map(([name, dims, type, sigma]) => ({ name, dims, type, sigma }));
   const out = openSync(`${file}.part`, 'w');
