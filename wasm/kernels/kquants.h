@@ -21,7 +21,7 @@ struct kquant_form {
   uint32_t block_bytes; /* of 8 rows x 256 columns */
   uint32_t sub;  /* columns of a sub-block */
   int32_t bias;
-  bool centre;   /* int16 sums hold a sub-block's products less 16 times x alone, which is added again: q5_k */
+  bool centre;   /* pairs of int16 sums hold a sub-block's products less 16 times x alone, which is added again: q5_k */
   enum kquant_min min;
   /* the file */
   uint32_t file_bytes, d_at, dmin_at;
@@ -36,17 +36,20 @@ INLINE size_t kquant_scales_off(const struct kquant_form *f) { return f->min ? 3
 INLINE size_t kquant_mins_off(const struct kquant_form *f) { return kquant_scales_off(f) + 2048 / f->sub; }
 INLINE size_t kquant_strips_off(const struct kquant_form *f) { return f->block_bytes - 16 * f->strip->bytes; }
 
-/* Of rows 4v .. 4v + 3. With u7 each twice as int16: one dot adds a row's two sums and scales them. */
+/* Sums of u7 are two int16 to a row: one dot with the scale in both adds and scales them. */
+INLINE bool kquant_pairs(bool u7) { return u7 && !VEC_HAS_DOT; }
+
+/* Of rows 4v .. 4v + 3. */
 INLINE void kquant_scales(const struct kquant_form *f, bool u7, v128_t scale[2], const uint8_t *p) {
   v128_t s = v_load_i8x8(p);
   if (f->min == KQUANT_MIN16) s = v_shr_u16(v_shl16(s, 12), 12);
-  scale[0] = u7 ? v_shuffle16(s, 0, 0, 1, 1, 2, 2, 3, 3) : v_low16(s);
-  scale[1] = u7 ? v_shuffle16(s, 4, 4, 5, 5, 6, 6, 7, 7) : v_high16(s);
+  scale[0] = kquant_pairs(u7) ? v_shuffle16(s, 0, 0, 1, 1, 2, 2, 3, 3) : v_low16(s);
+  scale[1] = kquant_pairs(u7) ? v_shuffle16(s, 4, 4, 5, 5, 6, 6, 7, 7) : v_high16(s);
 }
 
 /* Sums times scale. start: what they started from. */
 INLINE v128_t kquant_scaled(const struct kquant_form *f, bool u7, v128_t sums, v128_t scale, v128_t start) {
-  if (!u7) return v_mul32(sums, scale);
+  if (!kquant_pairs(u7)) return v_mul32(sums, scale);
   const v128_t scaled = v_dot16(sums, scale);
   return f->centre ? v_sub32(scaled, v_dot16(start, scale)) : scaled;
 }
@@ -59,9 +62,9 @@ INLINE void kquant_mins16(v128_t min[2], const uint8_t *p) {
 /* What the sums of sub-block j of x start from: there the bias leaves. int16 lanes may wrap on the way: they end
  * within +-32,512 (16 products of 127 and 16, or 8 of 127 and 32). */
 INLINE v128_t kquant_start(const struct kquant_form *f, bool u7, const struct act *x, size_t j) {
-  if (u7 && f->centre) return v_shl16(v_load_splat(x->b8 + 2 * j), 1);
+  if (kquant_pairs(u7) && f->centre) return v_shl16(v_load_splat(x->b8 + 2 * j), 1);
   if (!f->bias) return v_i32(0);
-  if (!u7) return v_i32(-f->bias * (f->sub == 16 ? x->s16[j] : x->s[j]));
+  if (!kquant_pairs(u7)) return v_i32(-f->bias * (f->sub == 16 ? x->s16[j] : x->s[j]));
   const v128_t start = v_load_splat(x->b32 + 2 * j);
   return f->bias == 32 ? start : v_shr16(start, 3); /* 4 */
 }
@@ -234,8 +237,8 @@ INLINE void kquant_dot_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, s
     const v128_t w0 = v_load(w), w1 = v_load(w + 16);
     UNROLLED for (int i = 0; i < 4; i++) {
       const v128_t xi = v_load_splat(q + i * stride + k);
-      s[2 * i] = v_add16(s[2 * i], v_dot8_u7(xi, w0));
-      s[2 * i + 1] = v_add16(s[2 * i + 1], v_dot8_u7(xi, w1));
+      s[2 * i] = v_add_dot8(s[2 * i], xi, w0);
+      s[2 * i + 1] = v_add_dot8(s[2 * i + 1], xi, w1);
     }
   }
 }

@@ -35,7 +35,7 @@ INLINE void strip_block_dot_u7(const struct strip_form *f, v128_t s[4], const ui
   ROLLED for (int h = 0; h < 2; h++, w += 2 * f->bytes, q += 16) {
     v128_t a[4] = {v_i32(0), v_i32(0), v_i32(0), v_i32(0)};
     strip_dot_u7(f, a, 4, w, q, &masks);
-    UNROLLED for (int v = 0; v < 4; v++) s[v] = v_add32(s[v], v_dot16(a[v], ones));
+    UNROLLED for (int v = 0; v < 4; v++) s[v] = v_add32(s[v], v_sums8(a[v], ones));
   }
 }
 
@@ -63,11 +63,11 @@ INLINE void strip_block_tile_u7(v128_t s[8], const struct mat_panel *p, size_t b
       const v128_t x0 = v_load_splat(q0), x1 = v_load_splat(q1);
       UNROLLED for (int v = 0; v < 4; v++) {
         const v128_t wv = v_load(w + 16 * v);
-        a[v] = v_add16(a[v], v_dot8_u7(x0, wv));
-        a[v + 4] = v_add16(a[v + 4], v_dot8_u7(x1, wv));
+        a[v] = v_add_dot8(a[v], x0, wv);
+        a[v + 4] = v_add_dot8(a[v + 4], x1, wv);
       }
     }
-    UNROLLED for (int v = 0; v < 8; v++) s[v] = v_add32(s[v], v_dot16(a[v], ones));
+    UNROLLED for (int v = 0; v < 8; v++) s[v] = v_add32(s[v], v_sums8(a[v], ones));
   }
 }
 #endif

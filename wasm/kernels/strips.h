@@ -146,14 +146,14 @@ INLINE void strip_dot_i16(const struct strip_form *f, v128_t *s, int n_vectors, 
 }
 
 #if VEC_HAS_RELAXED
-/* The same by the int8 dot: eight int16, yet to be added in pairs. */
+/* The same by the int8 dot, in the form of v_add_dot8. */
 INLINE void strip_dot_u7(const struct strip_form *f, v128_t *s, int n_vectors, const uint8_t *w, const int8_t *q,
                          const struct strip_masks *masks) {
   const v128_t x[4] = {v_load_splat(q), v_load_splat(q + 4), v_load_splat(q + 8), v_load_splat(q + 12)};
   UNROLLED for (int v = 0; v < n_vectors; v++) {
     v128_t wv[4];
     f->read(wv, w + v / 2 * f->bytes, v % 2, masks);
-    UNROLLED for (int i = 0; i < 4; i++) s[v] = v_add16(s[v], v_dot8_u7(x[i], wv[i]));
+    UNROLLED for (int i = 0; i < 4; i++) s[v] = v_add_dot8(s[v], x[i], wv[i]);
   }
 }
 #endif
