@@ -27,13 +27,15 @@ static void gather_queries(const struct run *r, const struct task *t) {
   const struct forward *f = r->f;
   const uint32_t n = t->n_heads * f->m->head_dim;
   for (uint32_t i = 0; i < t->block->n_rows; i++)
-    copy_bytes(r->w->q + (size_t)i * n, f->q + (size_t)(t->block->row + i) * f->q_stride + t->head * f->m->head_dim, n * sizeof(float));
+    copy_bytes(r->w->q + (size_t)i * n, f->q + (size_t)(t->block->row + i) * f->q_stride + t->head * f->m->head_dim,
+               n * sizeof(float));
 }
 
 static uint32_t in_chunk(int64_t pos) { return (uint32_t)LM_MIN(KV_CHUNK, LM_MAX(0, pos)); }
 
 /* A task's queries against one chunk. */
-static void attend_task_chunk(const struct run *r, const struct task *t, uint32_t l, uint32_t chunk, float *o, float *max, float *sum) {
+static void attend_task_chunk(const struct run *r, const struct task *t, uint32_t l, uint32_t chunk, float *o,
+                              float *max, float *sum) {
   const struct forward *f = r->f;
   const struct row *rows = f->rows + t->block->row;
   for (uint32_t i = 0; i < t->n_vectors; i++) {
@@ -42,10 +44,10 @@ static void attend_task_chunk(const struct run *r, const struct task *t, uint32_
     r->w->first[i] = f->m->layers[l].is_local ? in_chunk(end - f->m->window) : 0;
   }
   const struct attend a = {
-      .q = r->w->q, .first = r->w->first, .n_seen = r->w->n_seen, .n_vectors = t->n_vectors, .head_dim = f->m->head_dim,
-      .kv_type = f->kv->type, .k = kv_rows(f->kv, rows->seq, chunk, l, 0, t->kv_head),
-      .v = kv_rows(f->kv, rows->seq, chunk, l, 1, t->kv_head), .scale = f->m->attn_scale, .soft_cap = f->m->attn_soft_cap,
-      .o = o, .max = max, .sum = sum, .scratch = r->w->attend_scratch};
+      .q = r->w->q, .first = r->w->first, .n_seen = r->w->n_seen, .n_vectors = t->n_vectors,
+      .head_dim = f->m->head_dim, .kv_type = f->kv->type, .k = kv_rows(f->kv, rows->seq, chunk, l, 0, t->kv_head),
+      .v = kv_rows(f->kv, rows->seq, chunk, l, 1, t->kv_head), .scale = f->m->attn_scale,
+      .soft_cap = f->m->attn_soft_cap, .o = o, .max = max, .sum = sum, .scratch = r->w->attend_scratch};
   KERNELS.attend(&a);
 }
 

@@ -70,7 +70,8 @@ void feed_experts(struct run *r, const struct layer *y) {
   const struct slice mine = slice_of(r, n);
   KERNELS.act_place(&r->act, f->act, m->d_model, n, ffn_needs(y));
   for (uint32_t i = mine.from; i < mine.to; i++)
-    KERNELS.act_make(&r->act, f->y + (size_t)f->choice_rows[i] * f->d_stride, 0, m->d_model, i, i + 1, ffn_needs(y), m->precision);
+    KERNELS.act_make(&r->act, f->y + (size_t)f->choice_rows[i] * f->d_stride, 0, m->d_model, i, i + 1, ffn_needs(y),
+                     m->precision);
   team_barrier();
   for (uint32_t e = 0; e < m->n_experts; e++) {
     const uint32_t first = f->expert_first[e], n_rows = f->expert_first[e + 1] - first;
@@ -85,7 +86,8 @@ void feed_experts(struct run *r, const struct layer *y) {
     const uint32_t first = f->expert_first[e], n_rows = f->expert_first[e + 1] - first;
     const struct act act = act_from(&r->act, first);
     if (n_rows)
-      forward_mat(r, &y->w_down, e, &act, row_slice(r, m->d_model), f->expert_y + (size_t)first * f->d_stride, f->d_stride, n_rows);
+      forward_mat(r, &y->w_down, e, &act, row_slice(r, m->d_model), f->expert_y + (size_t)first * f->d_stride,
+                  f->d_stride, n_rows);
   }
   team_barrier();
   for (uint32_t t = rows.from; t < rows.to; t++) sum_experts(f, t);

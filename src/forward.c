@@ -22,7 +22,8 @@ void forward_norm(const struct model *m, const struct norm *norm, const float *x
 /* Activations of n rows of x, for the products of `needs`. A single row each worker makes for
  * itself, which is cheaper than a barrier; several are shared out. norm: comes first, where it has
  * weights. */
-static void make_act(struct run *r, const float *x, size_t stride, uint32_t n_cols, uint32_t n, const struct norm *norm, uint32_t needs) {
+static void make_act(struct run *r, const float *x, size_t stride, uint32_t n_cols, uint32_t n, const struct norm *norm,
+                     uint32_t needs) {
   struct forward *f = r->f;
   const bool own = n == 1;
   KERNELS.act_place(&r->act, own ? r->w->act : f->act, n_cols, n, needs);
@@ -36,8 +37,8 @@ static void make_act(struct run *r, const float *x, size_t stride, uint32_t n_co
   if (!own) team_barrier();
 }
 
-void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, const struct act *act, struct slice rows, float *y,
-                 size_t stride, uint32_t n) {
+void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, const struct act *act, struct slice rows,
+                 float *y, size_t stride, uint32_t n) {
   if (rows.from >= rows.to) return;
   const struct mat_kernels *k = w->kernels;
   const uint32_t from = rows.from / k->group_rows, to = (rows.to + k->group_rows - 1) / k->group_rows;
@@ -131,7 +132,9 @@ static void project_qkv(const struct run *r, const struct layer *y) {
   for (uint32_t i = 0; i < LM_COUNT(parts); i++) {
     const uint32_t start = parts[i].start, end = start + parts[i].w->n_rows;
     const uint32_t from = LM_MAX(mine.from, start), to = LM_MIN(mine.to, end);
-    if (from < to) forward_mat(r, parts[i].w, 0, &r->act, (struct slice){from - start, to - start}, parts[i].to, parts[i].stride, f->n);
+    if (from < to)
+      forward_mat(r, parts[i].w, 0, &r->act, (struct slice){from - start, to - start}, parts[i].to, parts[i].stride,
+                  f->n);
   }
 }
 
@@ -144,7 +147,8 @@ static void rotate(const struct forward *f, const struct layer *y, float *x, uin
 }
 
 /* Bias, norm and rotation of one head of queries or keys. */
-static void finish_head(const struct forward *f, const struct layer *y, float *x, const float *bias, const float *norm, uint32_t row) {
+static void finish_head(const struct forward *f, const struct layer *y, float *x, const float *bias, const float *norm,
+                        uint32_t row) {
   const uint32_t dim = f->m->head_dim;
   if (bias) KERNELS.add(x, bias, dim);
   if (norm && !f->m->norm_whole_rows) KERNELS.rms_norm(x, norm, x, dim, f->m->norm_eps);
@@ -188,7 +192,8 @@ static void norm_whole_rows(const struct run *r, const struct layer *y) {
 
 /* ---- feed-forward ---- */
 
-void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act, uint32_t first, uint32_t n_rows) {
+void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act, uint32_t first,
+                    uint32_t n_rows) {
   const struct forward *f = r->f;
   const struct slice cols = row_slice(r, f->m->d_ff);
   const bool gated = y->w_gate.kernels != 0;

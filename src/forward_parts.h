@@ -11,7 +11,9 @@ struct run {
   struct act act; /* of the coming product */
 };
 
-static inline struct slice slice_of(const struct run *r, uint32_t n_items) { return team_slice(n_items, r->i, r->n_workers); }
+static inline struct slice slice_of(const struct run *r, uint32_t n_items) {
+  return team_slice(n_items, r->i, r->n_workers);
+}
 
 /* This worker's rows of a matrix: whole groups of every packed layout. */
 enum { ROW_UNIT = 16 };
@@ -22,17 +24,20 @@ static inline struct slice row_slice(const struct run *r, uint32_t n_rows) {
 
 /* The forms of activations that a product reads; none for a weight that is not there. */
 static inline uint32_t weight_needs(const struct weight *w) { return w->kernels ? w->kernels->needs : 0; }
-static inline uint32_t qkv_needs(const struct layer *y) { return weight_needs(&y->wq) | weight_needs(&y->wk) | weight_needs(&y->wv); }
+static inline uint32_t qkv_needs(const struct layer *y) {
+  return weight_needs(&y->wq) | weight_needs(&y->wk) | weight_needs(&y->wv);
+}
 static inline uint32_t ffn_needs(const struct layer *y) { return weight_needs(&y->w_gate) | weight_needs(&y->w_up); }
 
 /* forward.c */
 void forward_norm(const struct model *m, const struct norm *norm, const float *x, float *y);
 /* The given rows of y = W x, for n rows of activations; matrix: which of those that follow each other. */
-void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, const struct act *act, struct slice rows, float *y,
-                 size_t stride, uint32_t n);
+void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, const struct act *act, struct slice rows,
+                 float *y, size_t stride, uint32_t n);
 /* This worker's columns of the hidden layer, act(Wgate n) * Wup n, or act(Wup n) without a gate, for
  * n_rows rows of activations; into f->gate from row `first` on. */
-void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act, uint32_t first, uint32_t n_rows);
+void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act, uint32_t first,
+                    uint32_t n_rows);
 /* Adds what a block made, in y, to x: this worker's columns, or with a norm of the output its rows. */
 void forward_residual(const struct run *r, struct slice cols, const float *bias, const struct norm *post);
 

@@ -9,8 +9,9 @@ enum { NAME_MAX = 65535 };
 #define TENSOR_LEAST 32 /* and of the smallest tensor record, its name empty */
 
 static const uint8_t type_bytes[N_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-static const char *const type_names[N_GGUF_TYPES] = {
-    "uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"};
+static const char *const type_names[N_GGUF_TYPES] = {"uint8",  "int8",    "uint16", "int16",  "uint32",
+                                                     "int32",  "float32", "bool",   "string", "array",
+                                                     "uint64", "int64",   "float64"};
 
 /* Reads zeros after the end and remembers that it did: checked once per record. */
 struct cursor {
@@ -77,19 +78,22 @@ static int read_name(const struct gguf *g, struct cursor *c, const char *what, s
   name->n = cursor_u64(c);
   if (c->is_short) return LM_MORE;
   if (name->n > NAME_MAX || name->n > room(g, c->at))
-    LM_FAIL(FORMAT, "%s %u of the header has a name of %u bytes; %u is the most", what, g->seen, name->n, (uint64_t)NAME_MAX);
+    LM_FAIL(FORMAT, "%s %u of the header has a name of %u bytes; %u is the most", what, g->seen, name->n,
+            (uint64_t)NAME_MAX);
   name->bytes = (const char *)cursor_skip(c, name->n);
   return c->is_short ? LM_MORE : LM_OK;
 }
 
 /* Type and count of an array's elements, which follow. */
-static int read_array(const struct gguf *g, struct cursor *c, const struct text *key, uint32_t *element, uint64_t *count) {
+static int read_array(const struct gguf *g, struct cursor *c, const struct text *key, uint32_t *element,
+                      uint64_t *count) {
   *element = cursor_u32(c);
   *count = cursor_u64(c);
   if (c->is_short) return LM_MORE;
   if (*element >= N_GGUF_TYPES) LM_FAIL(FORMAT, "key %t is an array of the unknown type %u", key, (uint64_t)*element);
   const uint32_t least = *element == GGUF_STRING ? 8 : *element == GGUF_ARRAY ? 12 : type_bytes[*element];
-  if (*count > room(g, c->at) / least) LM_FAIL(FORMAT, "key %t has %u elements, more than the file can hold", key, *count);
+  if (*count > room(g, c->at) / least)
+    LM_FAIL(FORMAT, "key %t has %u elements, more than the file can hold", key, *count);
   return LM_OK;
 }
 
@@ -115,7 +119,8 @@ static int skip_string(const struct gguf *g, struct cursor *c, const struct text
 }
 
 static int open_array(struct gguf *g, uint32_t element, uint64_t count) {
-  if (g->depth == GGUF_DEPTH) LM_FAIL(FORMAT, "key %t has arrays within arrays, more than %u deep", &g->array, (uint64_t)GGUF_DEPTH);
+  if (g->depth == GGUF_DEPTH)
+    LM_FAIL(FORMAT, "key %t has arrays within arrays, more than %u deep", &g->array, (uint64_t)GGUF_DEPTH);
   g->nest[g->depth++] = (struct gguf_nest){element, count};
   return LM_OK;
 }
@@ -198,8 +203,10 @@ static int read_tensor(const struct gguf *g, struct cursor *c, struct gguf_tenso
             (uint64_t)q->items, q->name);
   t->bytes = n / q->items * q->bytes;
   if (t->offset % g->alignment)
-    LM_FAIL(FORMAT, "tensor %t starts at offset %u, no multiple of the alignment %u", &t->name, t->offset, g->alignment);
-  if (t->offset > (uint64_t)1 << 52) LM_FAIL(FORMAT, "tensor %t starts at the impossible offset %u", &t->name, t->offset);
+    LM_FAIL(FORMAT, "tensor %t starts at offset %u, no multiple of the alignment %u", &t->name, t->offset,
+            g->alignment);
+  if (t->offset > (uint64_t)1 << 52)
+    LM_FAIL(FORMAT, "tensor %t starts at the impossible offset %u", &t->name, t->offset);
   return LM_OK;
 }
 
@@ -330,7 +337,8 @@ int gguf_check_file(const struct gguf *g) {
   for (uint64_t i = 0; g->tensors && i < g->n_tensors; i++) {
     const struct gguf_tensor *t = &g->tensors[i];
     if (t->offset + t->bytes > g->file_bytes)
-      LM_FAIL(FORMAT, "tensor %t ends at byte %u, but the file has only %u", &t->name, t->offset + t->bytes, g->file_bytes);
+      LM_FAIL(FORMAT, "tensor %t ends at byte %u, but the file has only %u", &t->name, t->offset + t->bytes,
+              g->file_bytes);
   }
   return LM_OK;
 }

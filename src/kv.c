@@ -9,7 +9,8 @@ const struct kv_shape kv_shapes[N_KV_TYPES] = {
 
 void kv_open(struct kv *kv, struct arena *a, uint32_t type, uint32_t n_layers, uint32_t n_kv_heads,
              uint32_t head_dim, uint32_t n_ctx) {
-  *kv = (struct kv){.type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .n_ctx = n_ctx, .arena = a};
+  *kv = (struct kv){
+      .type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .n_ctx = n_ctx, .arena = a};
   kv->max_chunks = (n_ctx + KV_CHUNK - 1) / KV_CHUNK;
   kv->row_bytes = head_dim / kv_shapes[type].items * kv_shapes[type].bytes;
   kv->chunk_bytes = (uint64_t)n_layers * 2 * n_kv_heads * KV_CHUNK * kv->row_bytes;

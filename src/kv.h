@@ -57,7 +57,8 @@ void kv_rewind(struct kv *kv, uint32_t seq, uint32_t pos);
 bool kv_reserve(struct kv *kv, uint32_t seq, uint32_t n);
 
 /* One head's keys (which = 0) or values (1) of a chunk. */
-static inline uint8_t *kv_rows(const struct kv *kv, uint32_t seq, uint32_t chunk, uint32_t layer, uint32_t which, uint32_t head) {
+static inline uint8_t *kv_rows(const struct kv *kv, uint32_t seq, uint32_t chunk, uint32_t layer, uint32_t which,
+                               uint32_t head) {
   uint8_t *bytes = kv->chunks[kv->seqs[seq].table[chunk]].bytes;
   return bytes + (((uint64_t)layer * 2 + which) * kv->n_kv_heads + head) * KV_CHUNK * kv->row_bytes;
 }

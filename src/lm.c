@@ -96,7 +96,8 @@ static int feed_tensors(uint32_t n) {
 int lm_feed(uint32_t n) {
   if (lm.stage == FAILED) return error_set(LM_ERR_STATE, "the file was refused: nothing more can be read");
   if (lm.stage != OPEN && lm.stage != LOADING) LM_FAIL(STATE, "lm_feed before lm_alloc, or after the last byte");
-  if (!n || n > LM_IO_BYTES) LM_FAIL(ARGUMENT, "lm_feed takes 1 to %u bytes, not %u", (uint64_t)LM_IO_BYTES, (uint64_t)n);
+  if (!n || n > LM_IO_BYTES)
+    LM_FAIL(ARGUMENT, "lm_feed takes 1 to %u bytes, not %u", (uint64_t)LM_IO_BYTES, (uint64_t)n);
   if (lm.stage == OPEN) growing();
   const int got = lm.stage == OPEN ? feed_header(n) : feed_tensors(n);
   if (got < 0) lm.stage = FAILED;
@@ -164,21 +165,22 @@ static int plan(void) {
   info[LM_INFO_BYTES_NOW] = (double)now;
   info[LM_INFO_BYTES_MAX] = (double)LM_MIN(most, before + platform_limit());
   if (counted.used > platform_limit())
-    LM_FAIL(MEMORY, "the model needs %u bytes of memory (weights %u), but only %u can be addressed", now, lm.model.weight_bytes,
-            before + platform_limit());
+    LM_FAIL(MEMORY, "the model needs %u bytes of memory (weights %u), but only %u can be addressed", now,
+            lm.model.weight_bytes, before + platform_limit());
   return LM_OK;
 }
 
 static int bind(uint32_t n_ctx, uint32_t kv_type, uint32_t precision, uint32_t n_threads) {
   if (kv_type >= N_KV_TYPES) LM_FAIL(ARGUMENT, "there is no KV type %u", (uint64_t)kv_type);
   if (precision > LM_HIGH) LM_FAIL(ARGUMENT, "there is no precision %u", (uint64_t)precision);
-  if (!n_threads || n_threads > TEAM_MAX) LM_FAIL(ARGUMENT, "%u threads: 1 to %u can be had", (uint64_t)n_threads, (uint64_t)TEAM_MAX);
+  if (!n_threads || n_threads > TEAM_MAX)
+    LM_FAIL(ARGUMENT, "%u threads: 1 to %u can be had", (uint64_t)n_threads, (uint64_t)TEAM_MAX);
   arena_cut(&lm.arena, lm.tables_end);
   LM_TRY(model_bind(&lm.model, &lm.gguf, &lm.arena, n_ctx, precision, lm.overrides));
   const struct model *m = &lm.model;
   if (m->head_dim % kv_shapes[kv_type].items)
-    LM_FAIL(UNSUPPORTED, "a cache of %s takes heads of whole blocks of %u values, this model's have %u", kv_shapes[kv_type].name,
-            (uint64_t)kv_shapes[kv_type].items, (uint64_t)m->head_dim);
+    LM_FAIL(UNSUPPORTED, "a cache of %s takes heads of whole blocks of %u values, this model's have %u",
+            kv_shapes[kv_type].name, (uint64_t)kv_shapes[kv_type].items, (uint64_t)m->head_dim);
   lm.n_threads = n_threads;
   kv_open(&lm.kv, &lm.arena, kv_type, m->n_layers, m->n_kv_heads, m->head_dim, m->n_ctx);
   forward_open(&lm.forward, m, &lm.kv, n_threads);
@@ -195,7 +197,8 @@ int lm_override(uint32_t id, double value) {
 }
 
 int lm_bind(uint32_t n_ctx, uint32_t kv_type, uint32_t precision, uint32_t n_threads) {
-  if (lm.stage != HEADER_READ && lm.stage != BOUND) LM_FAIL(STATE, "lm_bind before the header is read, or after lm_alloc");
+  if (lm.stage != HEADER_READ && lm.stage != BOUND)
+    LM_FAIL(STATE, "lm_bind before the header is read, or after lm_alloc");
   growing();
   lm.stage = HEADER_READ;
   LM_TRY(bind(n_ctx, kv_type, precision, n_threads));
@@ -208,7 +211,8 @@ int lm_alloc(void) {
   growing();
   const uint64_t now = (uint64_t)lm.info[LM_INFO_BYTES_NOW] - platform_before();
   if (now > platform_size() && !platform_grow(now))
-    LM_FAIL(MEMORY, "memory cannot grow to the %u bytes that the model needs (weights %u)", now + platform_before(), lm.model.weight_bytes);
+    LM_FAIL(MEMORY, "memory cannot grow to the %u bytes that the model needs (weights %u)", now + platform_before(),
+            lm.model.weight_bytes);
   place(&lm.arena);
   for (uint32_t i = 1; i < lm.n_threads; i++) *(uint32_t *)(void *)(lm.stacks + (i - 1) * STACK_BYTES) = GUARD;
   team_open(lm.n_threads);
@@ -230,7 +234,8 @@ const void *lm_header(void) { return lm.gguf.bytes; }
 
 static const struct lm_value *tell_key(const struct gguf_key *k) {
   if (!k) return 0;
-  lm.value = (struct lm_value){k->type, k->element, k->count, address_of(k->value), address_of(k->name.bytes), k->name.n};
+  lm.value =
+      (struct lm_value){k->type, k->element, k->count, address_of(k->value), address_of(k->name.bytes), k->name.n};
   return &lm.value;
 }
 
@@ -319,7 +324,8 @@ int lm_pos(int seq) {
 int lm_rewind(int seq, uint32_t pos) {
   LM_TRY(check_seq(seq));
   if (pos > lm.kv.seqs[seq].pos)
-    LM_FAIL(ARGUMENT, "sequence %u cannot go back to %u: it holds %u tokens", (uint64_t)seq, (uint64_t)pos, (uint64_t)lm.kv.seqs[seq].pos);
+    LM_FAIL(ARGUMENT, "sequence %u cannot go back to %u: it holds %u tokens", (uint64_t)seq, (uint64_t)pos,
+            (uint64_t)lm.kv.seqs[seq].pos);
   kv_rewind(&lm.kv, (uint32_t)seq, pos);
   return LM_OK;
 }
@@ -335,15 +341,16 @@ static int take_rows(uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     LM_TRY(check_seq(in[i].seq));
     if (in[i].token < 0 || (uint32_t)in[i].token >= lm.model.n_vocab)
-      LM_FAIL(TOKEN, "token %g of row %u is not in the vocabulary of %u", (double)in[i].token, (uint64_t)i, (uint64_t)lm.model.n_vocab);
+      LM_FAIL(TOKEN, "token %g of row %u is not in the vocabulary of %u", (double)in[i].token, (uint64_t)i,
+              (uint64_t)lm.model.n_vocab);
     const uint32_t seq = (uint32_t)in[i].seq;
     const bool next = i && rows[i - 1].seq == seq;
     if (!next && seen & 1u << seq) LM_FAIL(ARGUMENT, "the rows of sequence %u do not stand together", (uint64_t)seq);
     seen |= 1u << seq;
     rows[i] = (struct row){in[i].token, seq, next ? rows[i - 1].pos + 1 : lm.kv.seqs[seq].pos};
     if (rows[i].pos >= lm.model.n_ctx)
-      LM_FAIL(CONTEXT, "the context of %u tokens is full: sequence %u holds %u", (uint64_t)lm.model.n_ctx, (uint64_t)seq,
-              (uint64_t)lm.kv.seqs[seq].pos);
+      LM_FAIL(CONTEXT, "the context of %u tokens is full: sequence %u holds %u", (uint64_t)lm.model.n_ctx,
+              (uint64_t)seq, (uint64_t)lm.kv.seqs[seq].pos);
   }
   return LM_OK;
 }
@@ -433,8 +440,10 @@ int lm_bias(int seq, uint32_t n) {
   const struct bias *in = (const struct bias *)(void *)window;
   for (uint32_t i = 0; i < n; i++) {
     if (in[i].token < 0 || (uint32_t)in[i].token >= lm.model.n_vocab)
-      LM_FAIL(TOKEN, "logit bias for token %g, which is not in the vocabulary of %u", (double)in[i].token, (uint64_t)lm.model.n_vocab);
-    if (!(in[i].value < __builtin_inff())) LM_FAIL(ARGUMENT, "the logit bias of token %u is no number below infinity", (uint64_t)in[i].token);
+      LM_FAIL(TOKEN, "logit bias for token %g, which is not in the vocabulary of %u", (double)in[i].token,
+              (uint64_t)lm.model.n_vocab);
+    if (!(in[i].value < __builtin_inff()))
+      LM_FAIL(ARGUMENT, "the logit bias of token %u is no number below infinity", (uint64_t)in[i].token);
   }
   struct sampler *s = &lm.samplers[seq];
   copy_bytes(s->bias, in, n * sizeof *in);
@@ -444,12 +453,15 @@ int lm_bias(int seq, uint32_t n) {
 
 int lm_sample(int seq, uint32_t i, uint32_t n_last) {
   LM_TRY(check_seq(seq));
-  if (i >= lm.n_kept) LM_FAIL(ARGUMENT, "logits of row %u were not kept: there are %u", (uint64_t)i, (uint64_t)lm.n_kept);
-  if (n_last > LAST_MAX) LM_FAIL(ARGUMENT, "the penalties look at %u tokens: at most %u", (uint64_t)n_last, (uint64_t)LAST_MAX);
+  if (i >= lm.n_kept)
+    LM_FAIL(ARGUMENT, "logits of row %u were not kept: there are %u", (uint64_t)i, (uint64_t)lm.n_kept);
+  if (n_last > LAST_MAX)
+    LM_FAIL(ARGUMENT, "the penalties look at %u tokens: at most %u", (uint64_t)n_last, (uint64_t)LAST_MAX);
   const int32_t *last = (const int32_t *)(void *)window;
   for (uint32_t j = 0; j < n_last; j++)
     if (last[j] < 0 || (uint32_t)last[j] >= lm.model.n_vocab)
-      LM_FAIL(TOKEN, "token %g among the last ones is not in the vocabulary of %u", (double)last[j], (uint64_t)lm.model.n_vocab);
+      LM_FAIL(TOKEN, "token %g among the last ones is not in the vocabulary of %u", (double)last[j],
+              (uint64_t)lm.model.n_vocab);
   return sample(&lm.samplers[seq], &lm.scratch, lm_logits(i), lm.model.n_vocab, last, n_last);
 }
 

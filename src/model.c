@@ -23,8 +23,10 @@ const struct override_row override_rows[N_OVERRIDES] = {
 int check_override(uint32_t id, double value) {
   if (id >= N_OVERRIDES) LM_FAIL(ARGUMENT, "there is no override %u", (uint64_t)id);
   const struct override_row *row = &override_rows[id];
-  if (value < row->least || value > row->most) LM_FAIL(ARGUMENT, "%s is %g, not between %g and %g", row->name, value, row->least, row->most);
-  if (row->whole && value != fmath_floor(value) && value == value) LM_FAIL(ARGUMENT, "%s is %g, no whole number", row->name, value);
+  if (value < row->least || value > row->most)
+    LM_FAIL(ARGUMENT, "%s is %g, not between %g and %g", row->name, value, row->least, row->most);
+  if (row->whole && value != fmath_floor(value) && value == value)
+    LM_FAIL(ARGUMENT, "%s is %g, no whole number", row->name, value);
   return LM_OK;
 }
 
@@ -39,7 +41,8 @@ static int find_arch(struct model *m, const struct gguf *g) {
   return LM_OK;
 }
 
-int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision, const double *overrides) {
+int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision,
+               const double *overrides) {
   *m = (struct model){.precision = precision, .overrides = overrides};
   if (n_ctx > 1 << 20) LM_FAIL(ARGUMENT, "a context of %u tokens: at most 1048576", (uint64_t)n_ctx);
   LM_TRY(find_arch(m, g));

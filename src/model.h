@@ -86,7 +86,9 @@ struct layer {
 };
 
 /* FACTORS: frequencies are divided by the file's rope_freqs.weight; LONGROPE: by one of two such tensors. */
-enum rope_scaling_kind { SCALE_NONE, SCALE_LINEAR, SCALE_YARN, SCALE_LLAMA3, SCALE_LONGROPE, SCALE_FACTORS, N_ROPE_SCALINGS };
+enum rope_scaling_kind {
+  SCALE_NONE, SCALE_LINEAR, SCALE_YARN, SCALE_LLAMA3, SCALE_LONGROPE, SCALE_FACTORS, N_ROPE_SCALINGS
+};
 extern const char *const rope_scaling_names[N_ROPE_SCALINGS];
 struct rope_scaling {
   enum rope_scaling_kind kind;
@@ -149,7 +151,8 @@ struct model {
 
 /* Checks the header against an architecture and binds every tensor. n_ctx 0: the model's own, at
  * most 8192. Takes the tables' memory from the arena, none for weights. overrides live as long as m. */
-int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision, const double *overrides);
+int model_bind(struct model *m, const struct gguf *g, struct arena *a, uint32_t n_ctx, uint32_t precision,
+               const double *overrides);
 /* Takes the memory of the weights, or only counts it. */
 void model_place(struct model *m, struct arena *a);
 /* After the last tensor byte: the rotary frequencies by their factors, where the file has them. */

@@ -8,7 +8,8 @@ struct key key_of(const struct model *m, const char *name) {
   return k;
 }
 
-static int required_u32(const struct model *m, const struct gguf *g, const char *name, uint32_t least, uint32_t most, uint32_t *out) {
+static int required_u32(const struct model *m, const struct gguf *g, const char *name, uint32_t least, uint32_t most,
+                        uint32_t *out) {
   const struct key k = key_of(m, name);
   const int got = gguf_u32(g, k.name, out);
   if (got < 0) return got;
@@ -35,16 +36,17 @@ static const struct {
 } refused[] = {
     {"attention.causal", true}, {"expert_weights_norm", true}, {"expert_gating_func", 1 /* softmax */},
     {"attention.clamp_kqv", 0}, {"attention.max_alibi_bias", 0}, {"attention.temperature_scale", 0},
-    {"expert_shared_count", 0}, {"expert_weights_scale", 1}, {"expert_group_count", 0}, {"leading_dense_block_count", 0},
-    {"attention.kv_lora_rank", 0}, {"attention.q_lora_rank", 0}, {"attention.shared_kv_layers", 0},
-    {"rope.scaling.yarn_log_multiplier", 0}, {"nextn_predict_layers", 0},
+    {"expert_shared_count", 0}, {"expert_weights_scale", 1}, {"expert_group_count", 0},
+    {"leading_dense_block_count", 0}, {"attention.kv_lora_rank", 0}, {"attention.q_lora_rank", 0},
+    {"attention.shared_kv_layers", 0}, {"rope.scaling.yarn_log_multiplier", 0}, {"nextn_predict_layers", 0},
 };
 
 static int refuse_unknown_maths(const struct model *m, const struct gguf *g) {
   uint32_t value_length = m->head_dim;
   LM_TRY(optional_u32(m, g, "attention.value_length", &value_length));
   if (value_length != m->head_dim)
-    LM_FAIL(UNSUPPORTED, "heads with key_length %u and value_length %u: they must be equal", (uint64_t)m->head_dim, (uint64_t)value_length);
+    LM_FAIL(UNSUPPORTED, "heads with key_length %u and value_length %u: they must be equal", (uint64_t)m->head_dim,
+            (uint64_t)value_length);
   for (uint32_t i = 0; i < LM_COUNT(refused); i++) {
     const struct key k = key_of(m, refused[i].name);
     const struct gguf_key *found = gguf_find(g, text_of(k.name));
@@ -60,7 +62,8 @@ static int refuse_unknown_maths(const struct model *m, const struct gguf *g) {
       LM_TRY(gguf_u32(g, k.name, &whole));
       value = (float)whole;
     }
-    if (value != refused[i].harmless) LM_FAIL(UNSUPPORTED, "key %s is %g, which is not supported", k.name, (double)value);
+    if (value != refused[i].harmless)
+      LM_FAIL(UNSUPPORTED, "key %s is %g, which is not supported", k.name, (double)value);
   }
   return LM_OK;
 }
@@ -91,8 +94,10 @@ static int read_norm(struct model *m, const struct gguf *g) {
     m->layer_norm = true;
   }
   if (found < 0) return found;
-  if (!found) LM_FAIL(FORMAT, "keys %s.attention.layer_norm_rms_epsilon and layer_norm_epsilon are both missing", m->arch->name);
-  if (!(m->norm_eps >= 0 && m->norm_eps < 1)) LM_FAIL(FORMAT, "the epsilon of the norms is %g, not between 0 and 1", (double)m->norm_eps);
+  if (!found)
+    LM_FAIL(FORMAT, "keys %s.attention.layer_norm_rms_epsilon and layer_norm_epsilon are both missing", m->arch->name);
+  if (!(m->norm_eps >= 0 && m->norm_eps < 1))
+    LM_FAIL(FORMAT, "the epsilon of the norms is %g, not between 0 and 1", (double)m->norm_eps);
   return LM_OK;
 }
 
@@ -104,7 +109,8 @@ static int read_experts(struct model *m, const struct gguf *g) {
   if (m->n_experts > 1024 || m->n_experts_used > m->n_experts)
     LM_FAIL(FORMAT, "%u experts of which %u are used", (uint64_t)m->n_experts, (uint64_t)m->n_experts_used);
   LM_TRY(optional_u32(m, g, "expert_feed_forward_length", &m->d_ff));
-  if (!m->d_ff || m->d_ff > 1 << 22) LM_FAIL(FORMAT, "key %s.expert_feed_forward_length is %u", m->arch->name, (uint64_t)m->d_ff);
+  if (!m->d_ff || m->d_ff > 1 << 22)
+    LM_FAIL(FORMAT, "key %s.expert_feed_forward_length is %u", m->arch->name, (uint64_t)m->d_ff);
   return LM_OK;
 }
 
@@ -118,9 +124,10 @@ static int read_window(struct model *m, const struct gguf *g) {
   uint32_t pattern = m->arch->local.of;
   LM_TRY(optional_u32(m, g, "attention.sliding_window_pattern", &pattern));
   if (pattern != m->arch->local.of)
-    LM_FAIL(UNSUPPORTED, "key %s.attention.sliding_window_pattern is %u; %u is supported", m->arch->name, (uint64_t)pattern,
-            (uint64_t)m->arch->local.of);
-  if (!m->window && m->arch->local.required) LM_FAIL(FORMAT, "key %s.attention.sliding_window is missing", m->arch->name);
+    LM_FAIL(UNSUPPORTED, "key %s.attention.sliding_window_pattern is %u; %u is supported", m->arch->name,
+            (uint64_t)pattern, (uint64_t)m->arch->local.of);
+  if (!m->window && m->arch->local.required)
+    LM_FAIL(FORMAT, "key %s.attention.sliding_window is missing", m->arch->name);
   return LM_OK;
 }
 
@@ -140,8 +147,8 @@ static int read_factors(struct model *m, const struct gguf *g) {
   const struct {
     const char *name;
     float value;
-  } finite[] = {{"embedding_scale", m->embed_scale}, {"residual_scale", m->residual_scale}, {"attention.scale", m->attn_scale},
-                {"logit_scale", m->logit_scale}};
+  } finite[] = {{"embedding_scale", m->embed_scale}, {"residual_scale", m->residual_scale},
+                {"attention.scale", m->attn_scale}, {"logit_scale", m->logit_scale}};
   for (uint32_t i = 0; i < LM_COUNT(finite); i++)
     if (!(finite[i].value > 0 && finite[i].value < 1e6f))
       LM_FAIL(FORMAT, "key %s.%s makes a factor of %g", m->arch->name, finite[i].name, (double)finite[i].value);

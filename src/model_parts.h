@@ -17,7 +17,9 @@ uint64_t part_group_rows(const struct part *p);
 struct key { char name[96]; };
 struct key key_of(const struct model *m, const char *name);
 /* Whether the user has set it. */
-static inline bool overridden(const struct model *m, enum override_id id) { return m->overrides[id] == m->overrides[id]; }
+static inline bool overridden(const struct model *m, enum override_id id) {
+  return m->overrides[id] == m->overrides[id];
+}
 /* As gguf_u32 and gguf_f32, of ARCH.NAME. */
 int optional_u32(const struct model *m, const struct gguf *g, const char *name, uint32_t *out);
 int optional_f32(const struct model *m, const struct gguf *g, const char *name, float *out);

@@ -29,7 +29,8 @@ static int read_scaling(const struct model *m, const struct gguf *g, struct rope
   else if (!text_equal(type, text_of("none")))
     LM_FAIL(UNSUPPORTED, "key %s is \"%t\"; none, linear, yarn, llama3 and longrope are supported", k.name, &type);
   else if (given && !gguf_find(g, text_of(k.name))) s->kind = SCALE_LINEAR; /* older files: a factor alone */
-  else if (has_tensor(g, "rope_factors_short.weight") || has_tensor(g, "rope_factors_long.weight")) s->kind = SCALE_LONGROPE;
+  else if (has_tensor(g, "rope_factors_short.weight") || has_tensor(g, "rope_factors_long.weight"))
+    s->kind = SCALE_LONGROPE;
   else if (has_tensor(g, "rope_freqs.weight")) s->kind = SCALE_FACTORS;
   if (!(s->factor > 0 && s->factor < 1e6f)) LM_FAIL(FORMAT, "the rope scaling factor is %g", (double)s->factor);
   LM_TRY(optional_u32(m, g, "rope.scaling.original_context_length", &s->original_context));
@@ -53,14 +54,16 @@ static int override_scaling(const struct model *m, struct rope_scaling *s) {
   if (overridden(m, OVERRIDE_ROPE_SCALING)) {
     *s = unscaled(s->original_context);
     s->kind = (enum rope_scaling_kind)user[OVERRIDE_ROPE_SCALING];
-    if (s->kind && !factor) LM_FAIL(ARGUMENT, "rope.scaling is %s, which needs rope.factor", rope_scaling_names[s->kind]);
+    if (s->kind && !factor)
+      LM_FAIL(ARGUMENT, "rope.scaling is %s, which needs rope.factor", rope_scaling_names[s->kind]);
   }
   const bool has_factor = s->kind == SCALE_LINEAR || s->kind == SCALE_YARN || s->kind == SCALE_LLAMA3;
   if (factor && !has_factor)
-    LM_FAIL(ARGUMENT, "rope.factor is %g, but the rope scaling is %s, which has no factor", user[OVERRIDE_ROPE_FACTOR], rope_scaling_names[s->kind]);
-  if (original && (s->kind == SCALE_NONE || s->kind == SCALE_LINEAR || s->kind == SCALE_FACTORS))
-    LM_FAIL(ARGUMENT, "rope.originalContext is %g, but the rope scaling is %s, which has no use for it", user[OVERRIDE_ROPE_ORIGINAL_CONTEXT],
+    LM_FAIL(ARGUMENT, "rope.factor is %g, but the rope scaling is %s, which has no factor", user[OVERRIDE_ROPE_FACTOR],
             rope_scaling_names[s->kind]);
+  if (original && (s->kind == SCALE_NONE || s->kind == SCALE_LINEAR || s->kind == SCALE_FACTORS))
+    LM_FAIL(ARGUMENT, "rope.originalContext is %g, but the rope scaling is %s, which has no use for it",
+            user[OVERRIDE_ROPE_ORIGINAL_CONTEXT], rope_scaling_names[s->kind]);
   if (factor) s->factor = (float)user[OVERRIDE_ROPE_FACTOR];
   if (original) s->original_context = (uint32_t)user[OVERRIDE_ROPE_ORIGINAL_CONTEXT];
   return LM_OK;
@@ -99,7 +102,8 @@ static double scale_frequency(const struct model *m, const struct rope_scaling *
 
 /* At most a million positions times this fit the range of fmath_sincos. */
 static int check_frequency(double freq, uint64_t i) {
-  if (!(freq >= 0 && freq <= 1024)) LM_FAIL(FORMAT, "rotary frequency %u is %g radians per position, not between 0 and 1024", i, freq);
+  if (!(freq >= 0 && freq <= 1024))
+    LM_FAIL(FORMAT, "rotary frequency %u is %g radians per position, not between 0 and 1024", i, freq);
   return LM_OK;
 }
 
@@ -120,13 +124,15 @@ int model_scale_rope(struct model *m) {
     const double factor = (double)m->rope_factors[i];
     m->ropes[0].freqs[i] /= factor;
     if (!(factor > 0) || check_frequency(m->ropes[0].freqs[i], i))
-      LM_FAIL(FORMAT, "factor %u of tensor %s is %g: no frequency that can be turned by", (uint64_t)i, m->rope_factors_name, factor);
+      LM_FAIL(FORMAT, "factor %u of tensor %s is %g: no frequency that can be turned by", (uint64_t)i,
+              m->rope_factors_name, factor);
   }
   return LM_OK;
 }
 
 static int check_theta(const struct model *m, const char *name, float theta) {
-  if (!(theta > 1 && theta < 1e30f)) LM_FAIL(FORMAT, "key %s.%s is %g: it must be a number above 1", m->arch->name, name, (double)theta);
+  if (!(theta > 1 && theta < 1e30f))
+    LM_FAIL(FORMAT, "key %s.%s is %g: it must be a number above 1", m->arch->name, name, (double)theta);
   return LM_OK;
 }
 
@@ -134,7 +140,9 @@ int model_read_rope(struct model *m, const struct gguf *g, struct arena *a) {
   m->n_ropes = m->arch->rope == ROPE_NONE ? 0 : m->window ? 2 : 1;
   m->rope_dim = m->head_dim;
   for (uint32_t i = 0; i < N_OVERRIDES && !m->n_ropes; i++)
-    if (overridden(m, i)) LM_FAIL(ARGUMENT, "%s is given, but architecture %s has no rotary positions", override_rows[i].name, m->arch->name);
+    if (overridden(m, i))
+      LM_FAIL(ARGUMENT, "%s is given, but architecture %s has no rotary positions", override_rows[i].name,
+              m->arch->name);
   if (!m->n_ropes) return LM_OK;
   LM_TRY(optional_u32(m, g, "rope.dimension_count", &m->rope_dim));
   if (!m->rope_dim || m->rope_dim % 2 || m->rope_dim > m->head_dim)

@@ -2,8 +2,10 @@
 #include "model_parts.h"
 
 /* Row counts and lengths are named, so that a table can state a tensor's shape. */
-enum size { NOTHING, ONE, D_MODEL, D_FF, N_VOCAB, N_POSITIONS, N_EXPERTS, Q_NORM, K_NORM, Q_ROWS, KV_ROWS, QKV_ROWS, K_START, V_START,
-            DOUBLE_FF, ROPE_PAIR_COUNT, N_SIZES };
+enum size {
+  NOTHING, ONE, D_MODEL, D_FF, N_VOCAB, N_POSITIONS, N_EXPERTS, Q_NORM, K_NORM, Q_ROWS, KV_ROWS, QKV_ROWS, K_START,
+  V_START, DOUBLE_FF, ROPE_PAIR_COUNT, N_SIZES
+};
 enum need { REQUIRED, OPTIONAL };
 
 /* One tensor, or some rows of a fused one: those from `start` on. */
@@ -18,11 +20,14 @@ struct tensor_row {
   enum size n_matrices;
 };
 
-#define WEIGHT(name, need, rows, cols, field) {name, PART_MATRIX, need, rows, cols, offsetof(struct layer, field), 0, 0, 0, ONE}
+#define WEIGHT(name, need, rows, cols, field) \
+  {name, PART_MATRIX, need, rows, cols, offsetof(struct layer, field), 0, 0, 0, ONE}
 #define FUSED(name, need, rows, cols, field, fused, fused_rows, start) \
   {name, PART_MATRIX, need, rows, cols, offsetof(struct layer, field), fused, fused_rows, start, ONE}
-#define EXPERTS(name, rows, cols, field) {name, PART_MATRIX, OPTIONAL, rows, cols, offsetof(struct layer, field), 0, 0, 0, N_EXPERTS}
-#define VECTOR(name, need, cols, field) {name, PART_VECTOR, need, ONE, cols, offsetof(struct layer, field), 0, 0, 0, ONE}
+#define EXPERTS(name, rows, cols, field) \
+  {name, PART_MATRIX, OPTIONAL, rows, cols, offsetof(struct layer, field), 0, 0, 0, N_EXPERTS}
+#define VECTOR(name, need, cols, field) \
+  {name, PART_VECTOR, need, ONE, cols, offsetof(struct layer, field), 0, 0, 0, ONE}
 #define FUSED_VECTOR(name, cols, field, fused, fused_cols, start) \
   {name, PART_VECTOR, OPTIONAL, ONE, cols, offsetof(struct layer, field), fused, fused_cols, start, ONE}
 
@@ -58,10 +63,12 @@ static const struct tensor_row layer_tensors[] = {
     VECTOR("post_ffw_norm.weight", OPTIONAL, D_MODEL, ffn_post_norm.w),
 };
 
-#define OF_MODEL(name, kind, need, rows, cols, field) {name, kind, need, rows, cols, offsetof(struct model, field), 0, 0, 0, ONE}
+#define OF_MODEL(name, kind, need, rows, cols, field) \
+  {name, kind, need, rows, cols, offsetof(struct model, field), 0, 0, 0, ONE}
 static const struct tensor_row embedding_tensor =
     OF_MODEL("token_embd.weight", PART_ROWS, REQUIRED, N_VOCAB, D_MODEL, embedding);
-static const struct tensor_row tied_tensor = OF_MODEL("token_embd.weight", PART_MATRIX, REQUIRED, N_VOCAB, D_MODEL, output);
+static const struct tensor_row tied_tensor =
+    OF_MODEL("token_embd.weight", PART_MATRIX, REQUIRED, N_VOCAB, D_MODEL, output);
 static const struct tensor_row positions_tensor =
     OF_MODEL("position_embd.weight", PART_ROWS, OPTIONAL, N_POSITIONS, D_MODEL, positions);
 static const struct tensor_row rope_tensors[] = {
@@ -91,8 +98,10 @@ struct binder {
 static bool is_float(uint32_t quant) { return quant == QUANT_F32 || quant == QUANT_F16 || quant == QUANT_BF16; }
 
 static int bind_matrix(struct model *m, struct part *part, struct weight *w, const char *name) {
-  *w = (struct weight){KERNELS.mat(part->quant, m->precision), part->quant, (uint32_t)part->n_rows, (uint32_t)part->n_cols, 0};
-  if (!w->kernels) LM_FAIL(UNSUPPORTED, "tensor %s is of type %s, for which there is no kernel", name, quants[part->quant].name);
+  *w = (struct weight){KERNELS.mat(part->quant, m->precision), part->quant, (uint32_t)part->n_rows,
+                       (uint32_t)part->n_cols, 0};
+  if (!w->kernels)
+    LM_FAIL(UNSUPPORTED, "tensor %s is of type %s, for which there is no kernel", name, quants[part->quant].name);
   part->kernels = w->kernels;
   part->to = &w->packed;
   /* of several experts only those in use are read for a token */
@@ -103,8 +112,8 @@ static int bind_matrix(struct model *m, struct part *part, struct weight *w, con
 }
 
 /* The tensor that holds a row of the table: its own, or a fused one. Null: neither is there. */
-static const struct gguf_tensor *find_tensor(const struct binder *b, const char *prefix, const struct tensor_row *row, char *name,
-                                             uint32_t size, bool *is_fused) {
+static const struct gguf_tensor *find_tensor(const struct binder *b, const char *prefix, const struct tensor_row *row,
+                                             char *name, uint32_t size, bool *is_fused) {
   *is_fused = false;
   if (row->fused) {
     text_format(name, size, "%s%s", prefix, row->fused);
@@ -129,8 +138,8 @@ static int bind_row(struct binder *b, const char *prefix, const struct tensor_ro
   const uint64_t all_cols = fused && row->kind == PART_VECTOR ? b->sizes[row->fused_rows] : n_cols;
   const uint64_t all_rows = fused && row->kind != PART_VECTOR ? b->sizes[row->fused_rows] : n_rows;
   if (t->dims[0] != all_cols || t->dims[1] != all_rows || t->dims[2] != n_matrices || t->dims[3] != 1)
-    LM_FAIL(FORMAT, "tensor %s is %u x %u x %u x %u, but the model's keys say %u x %u x %u", name, t->dims[0], t->dims[1],
-            t->dims[2], t->dims[3], all_cols, all_rows, n_matrices);
+    LM_FAIL(FORMAT, "tensor %s is %u x %u x %u x %u, but the model's keys say %u x %u x %u", name, t->dims[0],
+            t->dims[1], t->dims[2], t->dims[3], all_cols, all_rows, n_matrices);
   const struct quant *q = &quants[t->quant];
   struct bound *bound = &b->bound[t - b->g->tensors];
   if (!bound->n_parts) bound->part = m->n_parts;
@@ -138,12 +147,15 @@ static int bind_row(struct binder *b, const char *prefix, const struct tensor_ro
   if (m->n_parts == m->max_parts) LM_FAIL(FORMAT, "tensor %s is one too many", name);
   struct part *part = &m->parts[m->n_parts++];
   const uint64_t row_bytes = n_cols / q->items * q->bytes;
-  const uint64_t start = !fused ? 0 : row->kind == PART_VECTOR ? b->sizes[row->start] * q->bytes : b->sizes[row->start] * row_bytes;
+  const uint64_t start = !fused                     ? 0
+                         : row->kind == PART_VECTOR ? b->sizes[row->start] * q->bytes
+                                                    : b->sizes[row->start] * row_bytes;
   *part = (struct part){t->offset + start, row_bytes, n_rows, n_cols, n_matrices, row->kind, t->quant, 0,
                         (uint8_t **)(void *)((uint8_t *)owner + row->field)};
   *part->to = (uint8_t *)part; /* not null: it is there; its address comes with model_place */
   if (row->kind == PART_MATRIX) return bind_matrix(m, part, (struct weight *)(void *)part->to, name);
-  if (row->kind == PART_ROWS && !q->to_float) LM_FAIL(UNSUPPORTED, "tensor %s is of type %s, which is not read", name, q->name);
+  if (row->kind == PART_ROWS && !q->to_float)
+    LM_FAIL(UNSUPPORTED, "tensor %s is of type %s, which is not read", name, q->name);
   if (row->kind == PART_VECTOR && !is_float(t->quant))
     LM_FAIL(UNSUPPORTED, "tensor %s is of type %s; a vector must be F32, F16 or BF16", name, q->name);
   return LM_OK;
@@ -158,7 +170,9 @@ static int check_all_bound(const struct binder *b) {
       const struct text end = text_of(harmless[j]);
       known = t->name.n >= end.n && !__builtin_memcmp(t->name.bytes + t->name.n - end.n, end.bytes, (size_t)end.n);
     }
-    if (!known) LM_FAIL(UNSUPPORTED, "tensor %t is not part of architecture %s as this engine knows it", &t->name, b->m->arch->name);
+    if (!known)
+      LM_FAIL(UNSUPPORTED, "tensor %t is not part of architecture %s as this engine knows it", &t->name,
+              b->m->arch->name);
   }
   return LM_OK;
 }
@@ -176,7 +190,8 @@ static int bind_embedding(struct binder *b) {
   if (tokens && (tokens->type != GGUF_ARRAY || tokens->element != GGUF_STRING))
     LM_FAIL(FORMAT, "key tokenizer.ggml.tokens is no array of strings");
   if (tokens && tokens->count != m->n_vocab)
-    LM_FAIL(FORMAT, "key tokenizer.ggml.tokens has %u pieces, but %s has %u rows", tokens->count, name, (uint64_t)m->n_vocab);
+    LM_FAIL(FORMAT, "key tokenizer.ggml.tokens has %u pieces, but %s has %u rows", tokens->count, name,
+            (uint64_t)m->n_vocab);
   m->tied = !gguf_find_tensor(b->g, text_of("output.weight"));
   m->embedding_quant = t->quant;
   return bind_row(b, "", m->tied ? &tied_tensor : &embedding_tensor, m);
@@ -191,7 +206,8 @@ static int bind_positions(struct binder *b) {
   m->positions_quant = t->quant;
   m->n_positions = (uint32_t)LM_MIN(t->dims[1], UINT32_MAX);
   if (m->n_ctx > m->n_positions)
-    LM_FAIL(ARGUMENT, "a context of %u tokens, but tensor %s has %u positions", (uint64_t)m->n_ctx, positions_tensor.name, t->dims[1]);
+    LM_FAIL(ARGUMENT, "a context of %u tokens, but tensor %s has %u positions", (uint64_t)m->n_ctx,
+            positions_tensor.name, t->dims[1]);
   return bind_row(b, "", &positions_tensor, m);
 }
 
@@ -212,7 +228,8 @@ static int bind_rope(struct binder *b) {
     LM_TRY(bind_row(b, "", &rope_tensors[i], m));
     m->rope_factors_name = rope_tensors[i].name;
   }
-  if (m->scaling.kind == SCALE_LONGROPE && !m->rope_factors) LM_FAIL(FORMAT, "tensor %s is missing: the rope scaling is longrope", rope_tensors[is_long ? 2 : 1].name);
+  if (m->scaling.kind == SCALE_LONGROPE && !m->rope_factors)
+    LM_FAIL(FORMAT, "tensor %s is missing: the rope scaling is longrope", rope_tensors[is_long ? 2 : 1].name);
   return LM_OK;
 }
 
@@ -221,11 +238,15 @@ static bool complete_norm(const struct norm *n) { return n->w || !n->b; }
 /* Parts that must come together. */
 static int check_layer(const struct model *m, const struct layer *y, uint64_t l) {
   const bool experts = y->router.kernels != 0, gated = y->w_gate.kernels != 0;
-  if (!y->w_up.kernels || !y->w_down.kernels) LM_FAIL(FORMAT, "tensor blk.%u.ffn_%s.weight is missing", l, y->w_up.kernels ? "down" : "up");
-  if (!gated && !m->layer_norm) LM_FAIL(FORMAT, "tensor blk.%u.ffn_gate.weight is missing", l); /* without: gpt2, falcon */
+  if (!y->w_up.kernels || !y->w_down.kernels)
+    LM_FAIL(FORMAT, "tensor blk.%u.ffn_%s.weight is missing", l, y->w_up.kernels ? "down" : "up");
+  if (!gated && !m->layer_norm)
+    LM_FAIL(FORMAT, "tensor blk.%u.ffn_gate.weight is missing", l); /* without: gpt2, falcon */
   if (experts != (m->n_experts > 0) || (experts && !gated))
-    LM_FAIL(FORMAT, "block %u has %s, but the keys count %u experts", l, experts ? "a router" : "no router", (uint64_t)m->n_experts);
-  if (experts && (y->b_gate || y->b_up || y->b_down)) LM_FAIL(UNSUPPORTED, "block %u has biases of experts, which are not supported", l);
+    LM_FAIL(FORMAT, "block %u has %s, but the keys count %u experts", l, experts ? "a router" : "no router",
+            (uint64_t)m->n_experts);
+  if (experts && (y->b_gate || y->b_up || y->b_down))
+    LM_FAIL(UNSUPPORTED, "block %u has biases of experts, which are not supported", l);
   if (!y->q_norm != !y->k_norm) LM_FAIL(FORMAT, "block %u has a norm of queries or keys without the other", l);
   if (y->q_norm && m->norm_whole_rows && (y->bq || y->bk))
     LM_FAIL(UNSUPPORTED, "block %u has biases and a norm over all heads, which is not supported", l);
@@ -291,7 +312,8 @@ int model_bind_tensors(struct model *m, const struct gguf *g, struct arena *a) {
   b.sizes[KV_ROWS] = (uint64_t)m->n_kv_heads * m->head_dim;
   b.sizes[V_START] = b.sizes[Q_ROWS] + b.sizes[KV_ROWS];
   b.sizes[QKV_ROWS] = b.sizes[V_START] + b.sizes[KV_ROWS];
-  if (n > g->n_tensors) LM_FAIL(FORMAT, "key %s.block_count is %u, but the file has only %u tensors", m->arch->name, n, g->n_tensors);
+  if (n > g->n_tensors)
+    LM_FAIL(FORMAT, "key %s.block_count is %u, but the file has only %u tensors", m->arch->name, n, g->n_tensors);
   m->max_parts = (uint32_t)(4 * g->n_tensors); /* a fused tensor becomes three */
   m->layers = arena_take(a, n * sizeof *m->layers);
   m->parts = arena_take(a, m->max_parts * sizeof *m->parts);

@@ -47,7 +47,8 @@ int sampler_set(struct sampler *s, uint32_t id, double value) {
   const struct sampler_row *row = &sampler_rows[id];
   if (!(value >= row->least && value <= row->most))
     LM_FAIL(ARGUMENT, "%s is %g, not between %g and %g", row->name, value, row->least, row->most);
-  if (id == SAMPLER_TOP_K && value != fmath_floor(value)) LM_FAIL(ARGUMENT, "%s is %g, no whole number", row->name, value);
+  if (id == SAMPLER_TOP_K && value != fmath_floor(value))
+    LM_FAIL(ARGUMENT, "%s is %g, no whole number", row->name, value);
   s->value[id] = value;
   return LM_OK;
 }
@@ -110,9 +111,11 @@ static void penalise(const struct sampler *s, struct sample_scratch *z, const in
 }
 
 /* Logits with bias and penalties, in order of token. */
-static int prepare(const struct sampler *s, struct sample_scratch *z, const float *logits, uint32_t n_vocab, const int32_t *last, uint32_t n_last) {
+static int prepare(const struct sampler *s, struct sample_scratch *z, const float *logits, uint32_t n_vocab,
+                   const int32_t *last, uint32_t n_last) {
   for (uint32_t i = 0; i < n_vocab; i++) {
-    if (!(logits[i] <= 3.4e38f)) LM_FAIL(LOGITS, "the logit of token %u is %s", (uint64_t)i, logits[i] != logits[i] ? "NaN" : "infinite");
+    if (!(logits[i] <= 3.4e38f))
+      LM_FAIL(LOGITS, "the logit of token %u is %s", (uint64_t)i, logits[i] != logits[i] ? "NaN" : "infinite");
     z->heap[i] = (struct candidate){logits[i], (int32_t)i};
   }
   for (uint32_t i = 0; i < s->n_bias; i++) z->heap[s->bias[i].token].logit += s->bias[i].value;
@@ -165,7 +168,8 @@ static uint32_t truncate_heap(const struct sampler *s, struct sample_scratch *z,
   return n_kept;
 }
 
-int sample(struct sampler *s, struct sample_scratch *z, const float *logits, uint32_t n_vocab, const int32_t *last, uint32_t n_last) {
+int sample(struct sampler *s, struct sample_scratch *z, const float *logits, uint32_t n_vocab, const int32_t *last,
+           uint32_t n_last) {
   LM_TRY(prepare(s, z, logits, n_vocab, last, n_last));
   const struct candidate best = best_of(z->heap, n_vocab);
   if (!(best.logit >= -3.4e38f)) LM_FAIL(LOGITS, "no token is left to choose from: every logit is -infinity");

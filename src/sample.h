@@ -49,4 +49,5 @@ int sampler_set(struct sampler *s, uint32_t id, double value);
 void sample_place(struct sample_scratch *z, struct arena *a, uint32_t n_vocab);
 /* The next token from logits [n_vocab]; last: the n_last ids the penalties look at (each checked to
  * be in the vocabulary). LM_ERR_LOGITS: a logit is NaN or +inf, or all are -inf. */
-int sample(struct sampler *s, struct sample_scratch *z, const float *logits, uint32_t n_vocab, const int32_t *last, uint32_t n_last);
+int sample(struct sampler *s, struct sample_scratch *z, const float *logits, uint32_t n_vocab, const int32_t *last,
+           uint32_t n_last);

@@ -50,7 +50,8 @@ void team_run(team_job *job, void *data) {
   __atomic_add_fetch(&team.jobs, 1, __ATOMIC_RELEASE);
   platform_wake(&team.jobs);
   job(data, 0, team.n);
-  for (uint32_t left; (left = __atomic_load_n(&team.running, __ATOMIC_ACQUIRE));) wait_while(&team.running, left, LOOK_FOR_FAILURE);
+  for (uint32_t left; (left = __atomic_load_n(&team.running, __ATOMIC_ACQUIRE));)
+    wait_while(&team.running, left, LOOK_FOR_FAILURE);
 }
 
 void team_barrier(void) {

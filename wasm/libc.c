@@ -3,12 +3,14 @@
 #include <stddef.h>
 
 __attribute__((no_builtin("memcpy"))) void *memcpy(void *restrict to, const void *restrict from, size_t n) {
-  __asm__ volatile("local.get %0\nlocal.get %1\nlocal.get %2\nmemory.copy 0, 0" ::"r"(to), "r"(from), "r"(n) : "memory");
+  __asm__ volatile("local.get %0\nlocal.get %1\nlocal.get %2\nmemory.copy 0, 0" ::"r"(to), "r"(from), "r"(n)
+                   : "memory");
   return to;
 }
 
 __attribute__((no_builtin("memmove"))) void *memmove(void *to, const void *from, size_t n) {
-  __asm__ volatile("local.get %0\nlocal.get %1\nlocal.get %2\nmemory.copy 0, 0" ::"r"(to), "r"(from), "r"(n) : "memory");
+  __asm__ volatile("local.get %0\nlocal.get %1\nlocal.get %2\nmemory.copy 0, 0" ::"r"(to), "r"(from), "r"(n)
+                   : "memory");
   return to;
 }
 

@@ -89,7 +89,9 @@ INLINE v128_t v_look_up(v128_t table, v128_t i) { return wasm_i8x16_swizzle(tabl
 /* 16 products of int8, added in pairs to int16. u7 must be 0..127: above, x86 and ARM differ. */
 INLINE v128_t v_dot8_u7(v128_t i8, v128_t u7) { return wasm_i16x8_relaxed_dot_i8x16_i7x16(i8, u7); }
 /* The same, added in fours to int32. */
-INLINE v128_t v_dot8_u7_add(v128_t i8, v128_t u7, v128_t sum) { return wasm_i32x4_relaxed_dot_i8x16_i7x16_add(i8, u7, sum); }
+INLINE v128_t v_dot8_u7_add(v128_t i8, v128_t u7, v128_t sum) {
+  return wasm_i32x4_relaxed_dot_i8x16_i7x16_add(i8, u7, sum);
+}
 /* a * b + c, rounded once where the machine can: F32, F16 and BF16 weights alone may use it. */
 INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { return wasm_f32x4_relaxed_madd(a, b, c); }
 #endif

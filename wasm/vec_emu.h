@@ -106,7 +106,9 @@ INLINE uint32_t emu_four_u7(const int8_t *a, const uint8_t *u7) {
   return (uint32_t)(emu_product_u7(a[0], u7[0]) + emu_product_u7(a[1], u7[1]) + emu_product_u7(a[2], u7[2]) +
                     emu_product_u7(a[3], u7[3]));
 }
-INLINE v128_t v_dot8_u7_add(v128_t a, v128_t b, v128_t sum) { EMU_LANES(u32, sum.u32[i] + emu_four_u7(a.i8 + 4 * i, b.u8 + 4 * i)); }
+INLINE v128_t v_dot8_u7_add(v128_t a, v128_t b, v128_t sum) {
+  EMU_LANES(u32, sum.u32[i] + emu_four_u7(a.i8 + 4 * i, b.u8 + 4 * i));
+}
 INLINE v128_t v_madd(v128_t a, v128_t b, v128_t c) { EMU_LANES(f32, __builtin_fmaf(a.f32[i], b.f32[i], c.f32[i])); }
 #endif
 #undef EMU_LANES

@@ -50,8 +50,10 @@ static struct {
 } mat;
 
 /* Weight bytes of one matrix, or 0: no such kernel. copies: so many matrices stand behind each other. */
-LM_EXPORT uint32_t mat_open(uint8_t *at, uint32_t quant, uint32_t precision, uint32_t n_rows, uint32_t n_cols, uint32_t n_tokens, uint32_t copies);
-uint32_t mat_open(uint8_t *at, uint32_t quant, uint32_t precision, uint32_t n_rows, uint32_t n_cols, uint32_t n_tokens, uint32_t copies) {
+LM_EXPORT uint32_t mat_open(uint8_t *at, uint32_t quant, uint32_t precision, uint32_t n_rows, uint32_t n_cols,
+                            uint32_t n_tokens, uint32_t copies);
+uint32_t mat_open(uint8_t *at, uint32_t quant, uint32_t precision, uint32_t n_rows, uint32_t n_cols, uint32_t n_tokens,
+                  uint32_t copies) {
   mat.k = KERNELS.mat(quant, precision);
   if (!mat.k) return 0;
   mat.n_rows = n_rows, mat.n_cols = n_cols, mat.n_tokens = n_tokens, mat.precision = precision;
@@ -79,7 +81,9 @@ float mat_run(uint32_t copy) {
 }
 
 LM_EXPORT void act_run(void);
-void act_run(void) { KERNELS.act_make(&mat.act, mat.x, mat.n_cols, mat.n_cols, 0, mat.n_tokens, mat.k->needs, mat.precision); }
+void act_run(void) {
+  KERNELS.act_make(&mat.act, mat.x, mat.n_cols, mat.n_cols, 0, mat.n_tokens, mat.k->needs, mat.precision);
+}
 
 /* Attention of n_vectors queries over a chunk that all see whole. */
 LM_EXPORT float attend_run(uint8_t *at, uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type);
@@ -87,7 +91,8 @@ float attend_run(uint8_t *at, uint32_t n_vectors, uint32_t head_dim, uint32_t kv
   static uint32_t first[ATTEND_VECTORS], n_seen[ATTEND_VECTORS];
   static float max[ATTEND_VECTORS], sum[ATTEND_VECTORS];
   for (uint32_t i = 0; i < n_vectors; i++) n_seen[i] = KV_CHUNK;
-  const size_t rows = (size_t)KV_CHUNK * head_dim * sizeof(float), vectors = (size_t)ATTEND_VECTORS * head_dim * sizeof(float);
+  const size_t rows = (size_t)KV_CHUNK * head_dim * sizeof(float),
+               vectors = (size_t)ATTEND_VECTORS * head_dim * sizeof(float);
   const struct attend a = {
     .q = (float *)(at + 2 * rows), .first = first, .n_seen = n_seen, .n_vectors = n_vectors, .head_dim = head_dim,
     .kv_type = kv_type, .k = at, .v = at + rows, .scale = 0.125f, .o = (float *)(at + 2 * rows + vectors),

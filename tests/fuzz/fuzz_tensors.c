@@ -24,8 +24,9 @@ static void *aligned(size_t n) {
   return p;
 }
 
-static void rows_mean_the_same(const struct quant *type, const struct mat_kernels *k, const uint8_t *file, size_t row_bytes,
-                               const uint8_t *packed, size_t group_bytes, uint32_t n_rows, uint32_t n_cols) {
+static void rows_mean_the_same(const struct quant *type, const struct mat_kernels *k, const uint8_t *file,
+                               size_t row_bytes, const uint8_t *packed, size_t group_bytes, uint32_t n_rows,
+                               uint32_t n_cols) {
   float expected[COLS], got[COLS];
   for (uint32_t r = 0; r < n_rows; r++) {
     type->to_float(file + r * row_bytes, expected, n_cols);
@@ -34,8 +35,8 @@ static void rows_mean_the_same(const struct quant *type, const struct mat_kernel
   }
 }
 
-static void tokens_are_alone(const struct mat_kernels *k, const uint8_t *packed, uint32_t n_groups, uint32_t n_cols, uint32_t n_tokens,
-                             uint32_t precision, struct input *in) {
+static void tokens_are_alone(const struct mat_kernels *k, const uint8_t *packed, uint32_t n_groups, uint32_t n_cols,
+                             uint32_t n_tokens, uint32_t precision, struct input *in) {
   float x[TOKENS * COLS], y[TOKENS * (ROWS + MAX_GROUP)], alone[ROWS + MAX_GROUP];
   const uint32_t stride = n_groups * k->group_rows;
   for (uint32_t i = 0; i < n_tokens * n_cols; i++) x[i] = (float)(int8_t)next(in) * (i % 7 ? 0.03f : 300.0f);

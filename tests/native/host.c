@@ -26,7 +26,8 @@ uint8_t *platform_base(void) {
   if (!base) {
     base = mmap(0, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) abort();
-  } else if (mmap(base, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != base) abort();
+  } else if (mmap(base, RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != base)
+    abort();
   size = 0;
   return base;
 }

@@ -143,8 +143,9 @@ static void check_kept(const struct kernels *set, struct rows rows, void *scratc
   uint32_t first[D], n_seen[D];
   float q[D * D] = {0}, o[D * D], key[D], sum[D];
   for (int i = 0; i < D; i++) first[i] = t, n_seen[i] = t + 1, q[i * D + i] = 1;
-  set->attend(&(struct attend){.q = q, .first = first, .n_seen = n_seen, .n_vectors = D, .head_dim = D, .kv_type = KV_F16,
-                               .k = rows.k, .v = rows.v, .scale = 1, .o = o, .max = key, .sum = sum, .scratch = scratch});
+  set->attend(&(struct attend){.q = q, .first = first, .n_seen = n_seen, .n_vectors = D, .head_dim = D,
+                               .kv_type = KV_F16, .k = rows.k, .v = rows.v, .scale = 1, .o = o, .max = key,
+                               .sum = sum, .scratch = scratch});
   for (int i = 0; i < D; i++) check(key[i] == want[i] && o[i] == want[i], what);
 }
 

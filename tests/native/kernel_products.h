@@ -223,7 +223,8 @@ static void check_types(const uint32_t *types, size_t n_types, const struct shap
 /* Types of the strips share all loops but one function: fewer shapes will do. */
 static void check_products(void) {
   static const uint32_t types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1};
-  static const struct shape shapes[] = {{16, 32, 65}, {17, 32, 2}, {31, 32, 3}, {48, 96, 5}, {17, 8192, 2}, {16, 8192, 1}, {31, 2080, 3}};
+  static const struct shape shapes[] = {{16, 32, 65},  {17, 32, 2},   {31, 32, 3},  {48, 96, 5},
+                                        {17, 8192, 2}, {16, 8192, 1}, {31, 2080, 3}};
   check_types(types, LM_COUNT(types), shapes, LM_COUNT(shapes));
   static const uint32_t blocks[] = {QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL};
   static const struct shape block_shapes[] = {{17, 32, 5}, {15, 2080, 3}, {16, 96, 1}};

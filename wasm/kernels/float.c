@@ -72,7 +72,8 @@ INLINE void float_decode(enum float_type type, const uint8_t *w, const float *x,
     for (uint32_t g = 0; g < n; g++)
       for (uint32_t k = 0; k < n_cols; k += COLUMNS)
         ROLLED for (uint32_t i = g; i < n_runs * n; i += n)
-          float_decode_columns(type, w + i * group, x, y + 16 * (size_t)i, k, LM_MIN(n_cols - k, (uint32_t)COLUMNS), bare);
+          float_decode_columns(type, w + i * group, x, y + 16 * (size_t)i, k,
+                               LM_MIN(n_cols - k, (uint32_t)COLUMNS), bare);
     w += n_runs * n * group, y += 16 * (size_t)(n_runs * n), n_groups -= n_runs * n;
   }
 }

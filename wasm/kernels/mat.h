@@ -164,8 +164,8 @@ INLINE void mat_unpack_block(const struct mat_form *f, struct mat_panel *p, size
 }
 
 /* c += block b of the panel times blocks b0 and b1 of x, those of two tokens. */
-INLINE void mat_tile_block(const struct mat_form *f, const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
-                           size_t b1, v128_t c[8]) {
+INLINE void mat_tile_block(const struct mat_form *f, const struct mat_panel *p, size_t b, const struct act *x,
+                           size_t b0, size_t b1, v128_t c[8]) {
   const v128_t ones = v_constant(ONES16), d0 = v_load_splat(x->d + b0), d1 = v_load_splat(x->d + b1);
   v128_t s[8];
   s[0] = s[1] = s[2] = s[3] = f->u7 ? mat_start(f, x, b0) : v_i32(0);
@@ -202,8 +202,8 @@ INLINE void mat_tile(const struct mat_form *f, const struct mat_panel *p, const 
   mat_store_sums(c, y0, y1);
 }
 
-/* The same for the first tokens and a group of each run, unpacked meanwhile to p[run]: what is computed between two blocks
- * hides the time that memory takes. w: block k of the first run; y: its sums of token 0. */
+/* The same for the first tokens and a group of each run, unpacked meanwhile to p[run]: what is computed between two
+ * blocks hides the time that memory takes. w: block k of the first run; y: its sums of token 0. */
 enum { MAT_FIRST = 8 };
 INLINE void mat_first_tiles(const struct mat_form *f, struct mat_panel *p, const uint8_t *w, const struct act *x,
                             size_t n_blocks, size_t k, size_t n, float *y, size_t y_stride, uint32_t n_tokens,
@@ -237,7 +237,8 @@ INLINE void mat_prefill(const struct mat_form *f, const uint8_t *w, const struct
       for (size_t k = 0; k < n_blocks; k += PANEL_BLOCKS) {
         const size_t n = LM_MIN(n_blocks - k, (size_t)PANEL_BLOCKS);
         float *yg = y + 16 * (size_t)g;
-        mat_first_tiles(f, p, w + (g * n_blocks + k) * f->block_bytes, x, n_blocks, k, n, yg, y_stride, n_first, n_runs, n_each);
+        mat_first_tiles(f, p, w + (g * n_blocks + k) * f->block_bytes, x, n_blocks, k, n, yg, y_stride, n_first, n_runs,
+                        n_each);
         for (uint32_t i = 0; i < n_runs; i++, yg += 16 * (size_t)n_each)
           for (uint32_t t = n_first; t < n_tokens; t += 2)
             mat_tile(f, p + i, x, t, n_blocks, k, n, yg + t * y_stride, yg + (t + 1) * y_stride);

@@ -38,7 +38,8 @@ const struct mat_kernels mat_q4_1_u7 = {16, 32, Q4_1_BLOCK, 0, ACT_I8, q4_1_pack
 #endif
 
 #if VEC_HAS_DOT
-INLINE void q4_1_tile_halves(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0, size_t b1) {
+INLINE void q4_1_tile_halves(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
+                             size_t b1) {
   mat_dot_tile_halves(s, p, b, x, b0, b1, 0);
 }
 

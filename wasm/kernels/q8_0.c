@@ -102,7 +102,8 @@ INLINE void q8_0_tile_bytes(v128_t s[8], const uint8_t *w, const int8_t *x0, con
   }
 }
 
-INLINE void q8_0_tile_signs(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0, size_t b1) {
+INLINE void q8_0_tile_signs(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0,
+                            size_t b1) {
   const uint8_t *w = p->packed + b * Q8_0_BLOCK + 32;
   q8_0_tile_bytes(s, w, x->pos + 32 * b0, x->pos + 32 * b1, false);
   q8_0_tile_bytes(s, w, x->neg + 32 * b0, x->neg + 32 * b1, true);

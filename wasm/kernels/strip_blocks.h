@@ -124,8 +124,8 @@ INLINE v128_t strip_block_fives(const uint8_t *q, const uint8_t *high, uint32_t 
   INLINE void type##_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t bytes) { \
     strip_block_unpack(&strip, p, b, w, bytes, bias); \
   } \
-  static const struct mat_form type##_form = {block_bytes, bias, min, false, false, BYTES16, type##_dot, mat_dot_tile_i16, \
-                                              type##_unpack}; \
+  static const struct mat_form type##_form = {block_bytes, bias, min, false, false, BYTES16, \
+                                              type##_dot, mat_dot_tile_i16, type##_unpack}; \
   static void type##_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
                          uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
     mat_quantised(&type##_form, w, x, y, y_stride, n_groups, n_cols, n_tokens, scratch); \
