@@ -105,7 +105,7 @@ test('names are those of the .def files', () => {
     instance.names('overrides'),
     rows('override.def', 'OVERRIDE').map(([, name]) => name),
   );
-  const kinds = source('model.h').match(/enum rope_scaling_kind \{ (.*), N_ROPE_SCALINGS \}/)[1].split(', ');
+  const kinds = source('model.h').match(/enum rope_scaling_kind \{\s*([^}]*), N_ROPE_SCALINGS\s*\}/)[1].split(/,\s+/);
   assert.deepEqual(
     instance.names('ropeScalings'),
     kinds.map((kind) => kind.slice('SCALE_'.length).toLowerCase()),
