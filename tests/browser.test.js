@@ -333,8 +333,8 @@ for (const name of BROWSERS) {
     }
     await t.test(`${name}: every variant has Node's bits`, (t) =>
       withPage(t, browser, `${small.url}kit/bits-worker.js`, async (page) => {
-        const { rows, error } = await page.evaluate(runWorker, '/kit/bits-worker.js', '/models/bits.gguf');
-        if (error) throw new Error(error);
+        const { rows, error } = await bitsIn(page, t);
+        assert.equal(error, undefined);
         const seen = new Set(rows.map(({ variant }) => variant));
         assert.deepEqual([...seen], THREADS[name] ? [...VARIANTS, ...WIDE_VARIANTS] : ['simd']);
         const expected = new Map((await inNode).map((row) => [row.precision, row.hash]));
@@ -347,7 +347,7 @@ for (const name of BROWSERS) {
     const skip = freemem() < 8e9 && 'skipped: 8 GB of free memory are needed';
     await t.test(`${name}: a model beyond 4 GiB`, { skip }, (t) =>
       withPage(t, browser, `${small.url}kit/wide-worker.js`, async (page) => {
-        const { error, variant, bytes, wrong, largest } = await page.evaluate(runWorker, '/kit/wide-worker.js', { threads: 2 });
+        const { error, variant, bytes, wrong, largest } = await page.evaluate(runWorker, '/kit/wide-worker.js', { threads: 2 }, 120_000);
         assert.equal(error, undefined);
         assert.equal(variant, 'relaxed-m64-mt');
         assert.ok(bytes > 2 ** 32 && largest > 1e-3);
@@ -357,14 +357,23 @@ for (const name of BROWSERS) {
   });
 }
 
+/* Firefox's fault that web/workers.js tells of: an engine in a worker of one's own has no page to ask, and
+ * starts eight workers here. */
+async function bitsIn(page, t) {
+  for (let left = 3; ; left--) {
+    const said = await page.evaluate(runWorker, '/kit/bits-worker.js', '/models/bits.gguf', 20_000);
+    if (said.error !== 'it does not answer' || left === 1) return said;
+    t.diagnostic('asked again: the worker of the bits stands still');
+  }
+}
+
 /* Runs in the page. */
-function runWorker(script, input) {
+function runWorker(script, input, ms) {
   return new Promise((resolve) => {
     const worker = new Worker(script, { type: 'module' });
     worker.onmessage = ({ data }) => resolve(data);
     worker.onerror = ({ message }) => resolve({ error: message });
-    // Firefox's fault that web/workers.js tells of: an engine in a worker of one's own has nobody to ask.
-    setTimeout(() => resolve({ error: 'not within 60000 ms: the answer of a worker' }), 60_000);
+    setTimeout(() => resolve({ error: 'it does not answer' }), ms);
     worker.postMessage(input);
   });
 }
