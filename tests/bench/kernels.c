@@ -86,8 +86,8 @@ void act_run(void) {
 }
 
 /* Attention of n_vectors queries over a chunk that all see whole. */
-LM_EXPORT float attend_run(uint8_t *at, uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type);
-float attend_run(uint8_t *at, uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type) {
+LM_EXPORT float attention_run(uint8_t *at, uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type);
+float attention_run(uint8_t *at, uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type) {
   static uint32_t first[ATTEND_VECTORS], n_seen[ATTEND_VECTORS];
   static float max[ATTEND_VECTORS], sum[ATTEND_VECTORS];
   for (uint32_t i = 0; i < n_vectors; i++) n_seen[i] = KV_CHUNK;

@@ -78,7 +78,7 @@ function measure() {
     for (const [i, type] of kvTypes.entries())
       for (const vectors of [1, 3, 9, 63]) {
         const macs = 2 * vectors * 64 * 256;
-        attention[`${type} ${vectors}`] = rate(macs, () => e.attend_run(HEAP, vectors, 64, i)); // GMAC/s
+        attention[`${type} ${vectors}`] = rate(macs, () => e.attention_run(HEAP, vectors, 64, i)); // GMAC/s
       }
     result[variant] = { peaks, products, attention };
   }
