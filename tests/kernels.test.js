@@ -41,6 +41,10 @@ function lines(report) {
 const isFloatProduct = (line) => /^(F32|F16|BF16) /.test(line);
 const simd = lines(runWasm(buildWasm(SOURCES, [])));
 
+test("the bench's kernels stand beside the engine's", () => {
+  assert.ok(WebAssembly.validate(buildWasm([...KERNELS, 'tests/bench/kernels.c'], [])));
+});
+
 test('SIMD128 and its emulation give the same bits', () => {
   assert.deepEqual(simd, lines(runNative('simd', [])));
 });
