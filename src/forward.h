@@ -28,7 +28,7 @@ struct worker {
 struct forward {
   const struct model *m;
   struct kv *kv;
-  uint32_t n_workers, max_batch, max_all;
+  uint32_t n_workers, max_batch, max_all, n_logits;
   uint32_t d_stride, q_stride, kv_stride, ff_stride, vocab_stride; /* floats per row, whole groups */
   uint32_t group_heads, n_splits; /* query heads that attend together; parts of a KV head's group */
   float *x;           /* [max_batch][d_stride]   residual stream */
@@ -39,7 +39,7 @@ struct forward {
   float *gate, *up;   /* [max_batch * n_experts_used][ff_stride] */
   float *rope_c, *rope_s; /* [n_ropes][max_batch][rope_dim / 2] */
   void *act;          /* activations of a batch, shared */
-  float *logits;      /* [max_all][vocab_stride] */
+  float *logits;      /* [n_logits][vocab_stride]: one row, or max_all once more have been wanted */
   float *partials;    /* attention results of single chunks */
   uint64_t n_partials; /* floats there */
   struct worker workers[64];
@@ -63,5 +63,7 @@ struct forward {
 void forward_open(struct forward *f, const struct model *m, struct kv *kv, uint32_t n_workers);
 /* Takes the buffers, or only counts them. */
 void forward_place(struct forward *f, struct arena *a);
+/* Room for the logits of n rows; false: no memory. May grow memory, once. */
+bool forward_reserve(struct forward *f, struct arena *a, uint32_t n);
 /* Computes f->rows, f->keep: appends to the cache, which has room, and leaves the logits. */
 void forward_run(struct forward *f);

@@ -1,9 +1,12 @@
 /* forward_memory.c: the buffers of the forward pass: sized by the model, taken once. */
 #include "forward_parts.h"
 
-#define BATCH_BUDGET ((uint64_t)5 << 20)   /* bytes of the buffers of one batch */
-#define LOGITS_BUDGET ((uint64_t)2 << 20)
-#define PARTIALS_MAX ((uint64_t)1 << 20)   /* floats: 4 MiB */
+#define MIB ((uint64_t)1 << 20)
+/* Bytes of the buffers of one batch: an eighth of the weights, within these. */
+#define BATCH_LEAST (3 * MIB)
+#define BATCH_MOST (5 * MIB)
+#define LOGITS_BUDGET (2 * MIB)
+#define PARTIALS_MAX MIB /* floats */
 
 static uint32_t stride_of(uint64_t n) { return (uint32_t)align_up(n, 64); }
 
@@ -42,7 +45,8 @@ void forward_open(struct forward *f, const struct model *m, struct kv *kv, uint3
   f->group_heads = (group + f->n_splits - 1) / f->n_splits;
   const uint64_t hidden = (uint64_t)f->ff_stride * m->n_experts_used;
   const uint64_t row = 8 * ((uint64_t)f->d_stride + f->q_stride + f->kv_stride + hidden) + act_most(m, 1);
-  f->max_batch = (uint32_t)LM_MIN(256, LM_MAX(16, BATCH_BUDGET / row / 16 * 16));
+  const uint64_t budget = LM_MIN(BATCH_MOST, LM_MAX(BATCH_LEAST, m->weight_bytes / 8));
+  f->max_batch = (uint32_t)LM_MIN(256, LM_MAX(16, budget / row / 16 * 16));
   f->max_all = (uint32_t)LM_MIN(64, LM_MAX(8, LOGITS_BUDGET / 4 / f->vocab_stride));
   const uint64_t heads = (uint64_t)m->n_kv_heads * f->n_splits * align_up(f->group_heads, 4);
   f->n_partials = LM_MIN(PARTIALS_MAX, heads * kv->max_chunks * (m->head_dim + 2));
@@ -88,10 +92,20 @@ void forward_place(struct forward *f, struct arena *a) {
     f->expert_y = arena_take(a, n_used * f->d_stride * floats);
   }
   f->act = arena_take(a, act_most(m, f->max_batch));
-  f->logits = arena_take(a, (uint64_t)f->max_all * f->vocab_stride * floats);
+  f->n_logits = 0;
+  forward_reserve(f, a, 1);
   f->partials = arena_take(a, f->n_partials * floats);
   f->rows = arena_take(a, n * sizeof *f->rows);
   f->blocks = arena_take(a, n * sizeof *f->blocks);
   f->keep = arena_take(a, f->max_all * sizeof *f->keep);
   for (uint32_t i = 0; i < f->n_workers; i++) place_worker(&f->workers[i], m, a);
+}
+
+bool forward_reserve(struct forward *f, struct arena *a, uint32_t n) {
+  if (n <= f->n_logits) return true;
+  const uint32_t rows = n > 1 ? f->max_all : 1;
+  float *logits = arena_take(a, (uint64_t)rows * f->vocab_stride * sizeof(float));
+  if (!logits) return false;
+  f->logits = logits, f->n_logits = rows;
+  return true;
 }

@@ -156,7 +156,9 @@ static int plan(void) {
   place(&counted);
   const uint64_t before = platform_before(), page = 65536;
   const uint64_t now = align_up(before + counted.used, page);
-  const uint64_t most = now + align_up((uint64_t)KV_SEQS * lm.kv.max_chunks * (lm.kv.chunk_bytes + 64), page);
+  const uint64_t chunks = (uint64_t)KV_SEQS * lm.kv.max_chunks * (lm.kv.chunk_bytes + 64);
+  const uint64_t logits = (uint64_t)lm.forward.max_all * lm.forward.vocab_stride * sizeof(float);
+  const uint64_t most = now + align_up(chunks + logits, page);
   double *info = lm.info;
   info[LM_INFO_BYTES_WEIGHTS] = (double)lm.model.weight_bytes;
   info[LM_INFO_BYTES_KV_TOKEN] = (double)(lm.kv.chunk_bytes / KV_CHUNK);
@@ -408,6 +410,11 @@ int lm_eval(uint32_t n, uint32_t want) {
       return count;
     }
     i += (uint32_t)count;
+  }
+  if (!forward_reserve(f, &lm.arena, f->n_keep)) {
+    unreserve(n);
+    LM_FAIL(MEMORY, "no memory for the logits of %u rows: it has %u bytes", (uint64_t)f->max_all,
+            platform_before() + platform_size());
   }
   f->n = n;
   forward_run(f);

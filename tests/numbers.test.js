@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BUILDS, allLogits, feed, header, using } from './kit/engines.js';
+import { GEMMA3 } from './kit/gemma3.js';
 import { SMOLLM2, absent, fixture } from './kit/fixtures.js';
 import { makeModel } from './kit/make-model.js';
 import { headProbe, shown } from './kit/probes.js';
@@ -300,6 +301,21 @@ test('SmolLM2: its numbers', { skip: absent(SMOLLM2.path) }, async () => {
   });
 });
 
+test('Gemma 3 270M: a vocabulary of 262,144 fits the rule too', { skip: absent(GEMMA3.path) }, () =>
+  using([build, GEMMA3.path, { contextLength: 1024, precision: 'fast' }], (engine) => {
+    assertLean(engine, 'Gemma 3');
+    const seqs = [engine.seq(), engine.seq()];
+    for (const seq of seqs) feed(engine, seq, [2, 3], 'last');
+    assertLean(engine, 'Gemma 3, one row of logits');
+    const before = engine.memory().wasm;
+    assert.equal(engine.eval(seqs.map((seq) => [5, seq]), 'last'), 2);
+    const { maxAll, nVocab } = engine.info;
+    const grown = engine.memory().wasm - before;
+    assert.ok(grown >= maxAll * nVocab * 4 - PAGE && grown <= maxAll * nVocab * 4 + PAGE, `${grown} more bytes`);
+    assert.equal(engine.logits(1).length, nVocab);
+  }),
+);
+
 /** A model of this shape whose weights are zeros, in pieces: nobody has to make or hold it. */
 async function* zeros(shape) {
   const file = makeModel({ ...shape, headerOnly: true });
@@ -317,6 +333,7 @@ test('memory of other shapes: weights as in the file and the cache, 5 % and 8 Mi
     ['deep', { nLayers: 40, dModel: 128, nHeads: 8, nKvHeads: 8, dFf: 256, nVocab: 1000 }],
     ['wide', { nLayers: 1, dModel: 4096, nHeads: 32, nKvHeads: 8, dFf: 14336, nVocab: 64, tied: true, vocabulary: null }],
     ['rows that are no whole strips', { nLayers: 3, dModel: 96, nHeads: 3, nKvHeads: 1, dFf: 224, nVocab: 33, vocabulary: null }],
+    ['two layers under a real vocabulary', { nLayers: 2, dModel: 576, nHeads: 9, nKvHeads: 3, dFf: 1536, nVocab: 49152, tied: true }],
     ['much vocabulary', { nLayers: 2, dModel: 128, nHeads: 4, nKvHeads: 2, dFf: 256, nVocab: 32000 }],
     ['long context', { nLayers: 8, dModel: 64, nHeads: 4, nKvHeads: 4, dFf: 128, nVocab: 300, nCtx: 131072 }],
   ];
