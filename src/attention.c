@@ -59,19 +59,32 @@ static void finish_task(const struct run *r, const struct task *t, const float *
                           f->att + (size_t)(t->block->row + i) * f->q_stride + t->head * dim, n, dim);
 }
 
-/* Whole tasks, round robin: neighbours cost the same, later rows of a prompt more. */
-static void attend_tasks(const struct run *r, uint32_t l, uint32_t n_tasks) {
+static void attend_task(const struct run *r, uint32_t l, uint32_t i) {
   const struct worker *w = r->w;
-  for (uint32_t i = r->i; i < n_tasks; i += r->n_workers) {
-    const struct task t = task_of(r->f, l, i);
-    gather_queries(r, &t);
-    attend_task_chunk(r, &t, l, t.chunks.from, w->o, w->max, w->sum);
-    for (uint32_t c = t.chunks.from + 1; c < t.chunks.to; c++) {
-      attend_task_chunk(r, &t, l, c, w->chunk_o, w->chunk_max, w->chunk_sum);
-      KERNELS.attend_fold(w->o, w->max, w->sum, w->chunk_o, w->chunk_max, w->chunk_sum, t.n_vectors, r->f->m->head_dim);
-    }
-    finish_task(r, &t, w->o, w->sum);
+  const struct task t = task_of(r->f, l, i);
+  gather_queries(r, &t);
+  attend_task_chunk(r, &t, l, t.chunks.from, w->o, w->max, w->sum);
+  for (uint32_t c = t.chunks.from + 1; c < t.chunks.to; c++) {
+    attend_task_chunk(r, &t, l, c, w->chunk_o, w->chunk_max, w->chunk_sum);
+    KERNELS.attend_fold(w->o, w->max, w->sum, w->chunk_o, w->chunk_max, w->chunk_sum, t.n_vectors, r->f->m->head_dim);
   }
+  finish_task(r, &t, w->o, w->sum);
+}
+
+static void attend_tasks(const struct run *r, uint32_t l, uint32_t n_tasks) {
+  for (struct team_share s = share_of(r, n_tasks); team_take(&s);)
+    for (uint32_t i = s.got.from; i < s.got.to; i++) attend_task(r, l, i);
+}
+
+/* Chunk i % n_chunks of task i / n_chunks, to its place among the partial results. */
+static void attend_partial(const struct run *r, uint32_t l, uint32_t i, uint32_t slot) {
+  const struct forward *f = r->f;
+  const struct task t = task_of(f, l, i / f->n_chunks);
+  const uint32_t chunk = i % f->n_chunks, dim = f->m->head_dim;
+  if (chunk < t.chunks.from || chunk >= t.chunks.to) return;
+  float *o = f->partials + (size_t)i * slot * (dim + 2), *max = o + (size_t)slot * dim;
+  gather_queries(r, &t);
+  attend_task_chunk(r, &t, l, chunk, o, max, max + slot);
 }
 
 /* Few tasks over long contexts: each chunk of each task for itself, joined afterwards. slot: vectors
@@ -80,14 +93,8 @@ static void attend_chunks(const struct run *r, uint32_t l, uint32_t n_tasks, uin
   const struct forward *f = r->f;
   const uint32_t dim = f->m->head_dim, n_chunks = f->n_chunks;
   const size_t size = (size_t)slot * (dim + 2); /* o, max, sum */
-  const struct slice mine = slice_of(r, n_tasks * n_chunks);
-  for (uint32_t i = mine.from; i < mine.to; i++) {
-    const struct task t = task_of(f, l, i / n_chunks);
-    if (i % n_chunks < t.chunks.from || i % n_chunks >= t.chunks.to) continue;
-    float *o = f->partials + i * size, *max = o + (size_t)slot * dim;
-    gather_queries(r, &t);
-    attend_task_chunk(r, &t, l, i % n_chunks, o, max, max + slot);
-  }
+  for (struct team_share s = share_of(r, n_tasks * n_chunks); team_take(&s);)
+    for (uint32_t i = s.got.from; i < s.got.to; i++) attend_partial(r, l, i, slot);
   team_barrier();
   for (uint32_t i = r->i; i < n_tasks; i += r->n_workers) {
     const struct task t = task_of(f, l, i);

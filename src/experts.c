@@ -73,25 +73,28 @@ void feed_experts(struct run *r, const struct layer *y) {
     KERNELS.act_make(&r->act, f->y + (size_t)f->choice_rows[i] * f->d_stride, 0, m->d_model, i, i + 1, ffn_needs(y),
                      m->precision);
   team_barrier();
-  for (uint32_t e = 0; e < m->n_experts; e++) {
-    const uint32_t first = f->expert_first[e], n_rows = f->expert_first[e + 1] - first;
-    const struct act act = act_from(&r->act, first);
-    if (n_rows) forward_hidden(r, y, e, &act, first, n_rows);
-  }
+  for (struct row_share s = row_share(r, m->d_ff); next_rows(&s);)
+    for (uint32_t e = 0; e < m->n_experts; e++) {
+      const uint32_t first = f->expert_first[e], n_rows = f->expert_first[e + 1] - first;
+      const struct act act = act_from(&r->act, first);
+      if (n_rows) forward_hidden(r, y, e, &act, s.rows, first, n_rows);
+    }
   team_barrier();
   KERNELS.act_place(&r->act, f->act, m->d_ff, n, down_needs);
   KERNELS.act_make(&r->act, f->gate, f->ff_stride, m->d_ff, mine.from, mine.to, down_needs, m->precision);
   team_barrier();
-  for (uint32_t e = 0; e < m->n_experts; e++) {
-    const uint32_t first = f->expert_first[e], n_rows = f->expert_first[e + 1] - first;
-    const struct act act = act_from(&r->act, first);
-    if (n_rows)
-      forward_mat(r, &y->w_down, e, &act, row_slice(r, m->d_model), f->expert_y + (size_t)first * f->d_stride,
-                  f->d_stride, n_rows);
-  }
+  for (struct row_share s = row_share(r, m->d_model); next_rows(&s);)
+    for (uint32_t e = 0; e < m->n_experts; e++) {
+      const uint32_t first = f->expert_first[e], n_rows = f->expert_first[e + 1] - first;
+      const struct act act = act_from(&r->act, first);
+      if (n_rows)
+        forward_mat(r, &y->w_down, e, &act, s.rows, f->expert_y + (size_t)first * f->d_stride, f->d_stride, n_rows);
+    }
   team_barrier();
   for (uint32_t t = rows.from; t < rows.to; t++) sum_experts(f, t);
   team_barrier();
-  forward_residual(r, row_slice(r, m->d_model), 0, &y->ffn_post_norm);
+  for (struct row_share s = row_share(r, m->d_model); next_rows(&s);)
+    forward_residual(r, s.rows, 0, &y->ffn_post_norm);
+  forward_post_norm(r, &y->ffn_post_norm);
   team_barrier();
 }

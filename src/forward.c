@@ -39,7 +39,6 @@ static void make_act(struct run *r, const float *x, size_t stride, uint32_t n_co
 
 void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, const struct act *act, struct slice rows,
                  float *y, size_t stride, uint32_t n) {
-  if (rows.from >= rows.to) return;
   const struct mat_kernels *k = w->kernels;
   const uint32_t from = rows.from / k->group_rows, to = (rows.to + k->group_rows - 1) / k->group_rows;
   const uint8_t *packed = w->packed + matrix * packed_bytes(k, w->n_rows, w->n_cols);
@@ -50,29 +49,35 @@ void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, c
 void forward_residual(const struct run *r, struct slice cols, const float *bias, const struct norm *post) {
   const struct forward *f = r->f;
   const float scale = f->m->residual_scale;
-  const uint32_t n = cols.from < cols.to ? cols.to - cols.from : 0;
-  for (uint32_t t = 0; t < f->n && n; t++) {
+  const uint32_t n = cols.to - cols.from;
+  for (uint32_t t = 0; t < f->n; t++) {
     float *x = f->x + (size_t)t * f->d_stride + cols.from, *y = f->y + (size_t)t * f->d_stride + cols.from;
     if (bias) KERNELS.add(y, bias + cols.from, n);
     if (post->w) continue;
     if (scale == 1) KERNELS.add(x, y, n);
     else KERNELS.add_scaled(x, y, scale, n);
   }
+}
+
+void forward_post_norm(const struct run *r, const struct norm *post) {
+  const struct forward *f = r->f;
   if (!post->w) return;
   team_barrier();
   const struct slice rows = slice_of(r, f->n);
   for (uint32_t t = rows.from; t < rows.to; t++) {
     float *y = f->y + (size_t)t * f->d_stride;
     forward_norm(f->m, post, y, y);
-    KERNELS.add_scaled(f->x + (size_t)t * f->d_stride, y, scale, f->m->d_model);
+    KERNELS.add_scaled(f->x + (size_t)t * f->d_stride, y, f->m->residual_scale, f->m->d_model);
   }
 }
 
 /* x += W act + bias */
 static void mat_residual(const struct run *r, const struct weight *w, const float *bias, const struct norm *post) {
-  const struct slice rows = row_slice(r, w->n_rows);
-  forward_mat(r, w, 0, &r->act, rows, r->f->y, r->f->d_stride, r->f->n);
-  forward_residual(r, rows, bias, post);
+  for (struct row_share s = row_share(r, w->n_rows); next_rows(&s);) {
+    forward_mat(r, w, 0, &r->act, s.rows, r->f->y, r->f->d_stride, r->f->n);
+    forward_residual(r, s.rows, bias, post);
+  }
+  forward_post_norm(r, post);
 }
 
 /* ---- before the layers ---- */
@@ -128,14 +133,14 @@ static void project_qkv(const struct run *r, const struct layer *y) {
     size_t stride;
     uint32_t start;
   } parts[] = {{&y->wq, f->q, f->q_stride, 0}, {&y->wk, f->k, f->kv_stride, q}, {&y->wv, f->v, f->kv_stride, q + kv}};
-  const struct slice mine = row_slice(r, q + 2 * kv);
-  for (uint32_t i = 0; i < LM_COUNT(parts); i++) {
-    const uint32_t start = parts[i].start, end = start + parts[i].w->n_rows;
-    const uint32_t from = LM_MAX(mine.from, start), to = LM_MIN(mine.to, end);
-    if (from < to)
-      forward_mat(r, parts[i].w, 0, &r->act, (struct slice){from - start, to - start}, parts[i].to, parts[i].stride,
-                  f->n);
-  }
+  for (struct row_share s = row_share(r, q + 2 * kv); next_rows(&s);)
+    for (uint32_t i = 0; i < LM_COUNT(parts); i++) {
+      const uint32_t start = parts[i].start, end = start + parts[i].w->n_rows;
+      const uint32_t from = LM_MAX(s.rows.from, start), to = LM_MIN(s.rows.to, end);
+      if (from < to)
+        forward_mat(r, parts[i].w, 0, &r->act, (struct slice){from - start, to - start}, parts[i].to, parts[i].stride,
+                    f->n);
+    }
 }
 
 static void rotate(const struct forward *f, const struct layer *y, float *x, uint32_t row) {
@@ -192,15 +197,14 @@ static void norm_whole_rows(const struct run *r, const struct layer *y) {
 
 /* ---- feed-forward ---- */
 
-void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act, uint32_t first,
-                    uint32_t n_rows) {
+void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act,
+                    struct slice cols, uint32_t first, uint32_t n_rows) {
   const struct forward *f = r->f;
-  const struct slice cols = row_slice(r, f->m->d_ff);
   const bool gated = y->w_gate.kernels != 0;
   float *gate = f->gate + (size_t)first * f->ff_stride, *up = f->up + (size_t)first * f->ff_stride;
   if (gated) forward_mat(r, &y->w_gate, expert, act, cols, gate, f->ff_stride, n_rows);
   forward_mat(r, &y->w_up, expert, act, cols, up, f->ff_stride, n_rows);
-  for (uint32_t t = 0; t < n_rows && cols.from < cols.to; t++) {
+  for (uint32_t t = 0; t < n_rows; t++) {
     float *h = gate + (size_t)t * f->ff_stride + cols.from, *u = up + (size_t)t * f->ff_stride + cols.from;
     const uint32_t n = cols.to - cols.from;
     if (y->b_gate) KERNELS.add(h, y->b_gate + cols.from, n);
@@ -213,7 +217,7 @@ static void feed_forward(struct run *r, const struct layer *y) {
   const struct forward *f = r->f;
   const struct model *m = f->m;
   make_act(r, y->is_parallel ? f->side : f->x, f->d_stride, m->d_model, f->n, &y->ffn_norm, ffn_needs(y));
-  forward_hidden(r, y, 0, &r->act, 0, f->n);
+  for (struct row_share s = row_share(r, m->d_ff); next_rows(&s);) forward_hidden(r, y, 0, &r->act, s.rows, 0, f->n);
   team_barrier();
   make_act(r, f->gate, f->ff_stride, m->d_ff, f->n, 0, weight_needs(&y->w_down));
   mat_residual(r, &y->w_down, y->b_down, &y->ffn_post_norm);
@@ -250,12 +254,14 @@ static void output(struct run *r) {
   const struct forward *f = r->f;
   const struct model *m = f->m;
   make_act(r, f->x, f->d_stride, m->d_model, f->n_keep, &m->output_norm, m->output.kernels->needs);
-  const struct slice rows = row_slice(r, m->n_vocab);
-  forward_mat(r, &m->output, 0, &r->act, rows, f->logits, f->vocab_stride, f->n_keep);
-  for (uint32_t t = 0; t < f->n_keep && rows.from < rows.to; t++) {
-    float *logits = f->logits + (size_t)t * f->vocab_stride + rows.from;
-    if (m->logit_scale != 1) KERNELS.scale(logits, m->logit_scale, rows.to - rows.from);
-    if (m->logit_soft_cap != 0) KERNELS.soft_cap(logits, m->logit_soft_cap, rows.to - rows.from);
+  for (struct row_share s = row_share(r, m->n_vocab); next_rows(&s);) {
+    const uint32_t n = s.rows.to - s.rows.from;
+    forward_mat(r, &m->output, 0, &r->act, s.rows, f->logits, f->vocab_stride, f->n_keep);
+    for (uint32_t t = 0; t < f->n_keep; t++) {
+      float *logits = f->logits + (size_t)t * f->vocab_stride + s.rows.from;
+      if (m->logit_scale != 1) KERNELS.scale(logits, m->logit_scale, n);
+      if (m->logit_soft_cap != 0) KERNELS.soft_cap(logits, m->logit_soft_cap, n);
+    }
   }
 }
 

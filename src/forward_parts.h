@@ -15,11 +15,26 @@ static inline struct slice slice_of(const struct run *r, uint32_t n_items) {
   return team_slice(n_items, r->i, r->n_workers);
 }
 
-/* This worker's rows of a matrix: whole groups of every packed layout. */
-enum { ROW_UNIT = 16 };
-static inline struct slice row_slice(const struct run *r, uint32_t n_rows) {
-  const struct slice units = slice_of(r, (n_rows + ROW_UNIT - 1) / ROW_UNIT);
-  return (struct slice){units.from * ROW_UNIT, LM_MIN(units.to * ROW_UNIT, n_rows)};
+static inline struct team_share share_of(const struct run *r, uint32_t n_items) {
+  return (struct team_share){.n_items = n_items, .grain = 1, .i = r->i, .n_workers = r->n_workers};
+}
+
+/* Rows of a matrix: whole groups of every packed layout, and as many side by side as products read them. */
+enum { ROW_UNIT = 16, ROW_GRAIN = 4 };
+struct row_share {
+  struct team_share units;
+  uint32_t n_rows;
+  struct slice rows; /* that next_rows gave last */
+};
+static inline struct row_share row_share(const struct run *r, uint32_t n_rows) {
+  struct row_share s = {.units = share_of(r, (n_rows + ROW_UNIT - 1) / ROW_UNIT), .n_rows = n_rows};
+  s.units.grain = ROW_GRAIN;
+  return s;
+}
+static inline bool next_rows(struct row_share *s) {
+  if (!team_take(&s->units)) return false;
+  s->rows = (struct slice){s->units.got.from * ROW_UNIT, LM_MIN(s->units.got.to * ROW_UNIT, s->n_rows)};
+  return true;
 }
 
 /* The forms of activations that a product reads; none for a weight that is not there. */
@@ -34,12 +49,14 @@ void forward_norm(const struct model *m, const struct norm *norm, const float *x
 /* The given rows of y = W x, for n rows of activations; matrix: which of those that follow each other. */
 void forward_mat(const struct run *r, const struct weight *w, uint32_t matrix, const struct act *act, struct slice rows,
                  float *y, size_t stride, uint32_t n);
-/* This worker's columns of the hidden layer, act(Wgate n) * Wup n, or act(Wup n) without a gate, for
- * n_rows rows of activations; into f->gate from row `first` on. */
-void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act, uint32_t first,
-                    uint32_t n_rows);
-/* Adds what a block made, in y, to x: this worker's columns, or with a norm of the output its rows. */
+/* Columns of the hidden layer, act(Wgate n) * Wup n, or act(Wup n) without a gate, for n_rows rows of
+ * activations; into f->gate from row `first` on. */
+void forward_hidden(const struct run *r, const struct layer *y, uint32_t expert, const struct act *act,
+                    struct slice cols, uint32_t first, uint32_t n_rows);
+/* Adds columns of what a block made, in y, to x; with a norm of the output only the bias, to y. */
 void forward_residual(const struct run *r, struct slice cols, const float *bias, const struct norm *post);
+/* The rest of it, where there is such a norm: this worker's rows. */
+void forward_post_norm(const struct run *r, const struct norm *post);
 
 /* attention.c: f->att from f->q and the cache; the caller's barrier follows. */
 void attention(const struct run *r, uint32_t l);

@@ -17,6 +17,11 @@ static struct {
   bool stopped;
 } team = {.n = 1};
 
+/* Items taken so far of each worker's share. */
+static struct {
+  _Alignas(64) uint32_t n;
+} taken[TEAM_MAX];
+
 enum { SPINS = 12000 };
 #define FOREVER (-1)
 #define LOOK_FOR_FAILURE 50000000 /* ns: how often a wait inside a job looks at `failed` */
@@ -40,12 +45,38 @@ void team_open(uint32_t n_workers) {
 
 uint32_t team_size(void) { return team.n; }
 
+/* Nobody is inside a loop of team_take now. */
+static void restore_shares(void) {
+  for (uint32_t i = 0; i < team.n; i++) __atomic_store_n(&taken[i].n, 0, __ATOMIC_RELAXED);
+}
+
+bool team_take(struct team_share *s) {
+  if (s->n_workers == 1) {
+    s->got = (struct slice){0, s->n_items};
+    return !s->n_left++ && s->n_items;
+  }
+  for (; s->n_left < s->n_workers; s->n_left++) {
+    const uint32_t who = (s->i + s->n_left) % s->n_workers;
+    const struct slice share = team_slice(s->n_items, who, s->n_workers);
+    const uint32_t n = share.to - share.from;
+    uint32_t at = __atomic_load_n(&taken[who].n, __ATOMIC_RELAXED);
+    while (at < n) {
+      const uint32_t more = LM_MIN(n - at, LM_MAX(s->grain, (n - at) / 2));
+      if (!__atomic_compare_exchange_n(&taken[who].n, &at, at + more, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) continue;
+      s->got = (struct slice){share.from + at, share.from + at + more};
+      return true;
+    }
+  }
+  return false;
+}
+
 void team_run(team_job *job, void *data) {
   if (team.n == 1) {
     job(data, 0, 1);
     return;
   }
   team.job = job, team.data = data;
+  restore_shares();
   __atomic_store_n(&team.running, team.n - 1, __ATOMIC_RELEASE);
   __atomic_add_fetch(&team.jobs, 1, __ATOMIC_RELEASE);
   platform_wake(&team.jobs);
@@ -59,6 +90,7 @@ void team_barrier(void) {
   const uint32_t phase = __atomic_load_n(&team.phase, __ATOMIC_ACQUIRE);
   if (__atomic_add_fetch(&team.arrived, 1, __ATOMIC_ACQ_REL) == team.n) {
     __atomic_store_n(&team.arrived, 0, __ATOMIC_RELAXED);
+    restore_shares();
     __atomic_add_fetch(&team.phase, 1, __ATOMIC_RELEASE);
     platform_wake(&team.phase);
   } else wait_while(&team.phase, phase, LOOK_FOR_FAILURE);

@@ -1,5 +1,6 @@
-/* team.h: the whole threading model. Every worker runs the same program over its own slice of the
- * work, with barriers between steps; nothing can fail inside. Worker 0 is whoever calls lm_eval;
+/* team.h: the whole threading model. Every worker runs the same program, with barriers between steps; what a
+ * step has to do is shared out: each worker has a run of its own, and who is through with it helps the others, so that
+ * a slow core, or one that other programs want too, holds nobody up for long. Nothing can fail inside. Worker 0 is whoever calls lm_eval;
  * the others sit in team_work. With one worker a barrier is nothing. */
 #pragma once
 #include "base.h"
@@ -15,6 +16,16 @@ static inline struct slice team_slice(uint32_t n_items, uint32_t i, uint32_t n_w
   const uint64_t n = n_items;
   return (struct slice){(uint32_t)(n * i / n_workers), (uint32_t)(n * (i + 1) / n_workers)};
 }
+
+/* A step's items, as one worker gets them; at most one such loop between two barriers:
+ *   for (struct team_share s = {n_items, grain, i, n_workers}; team_take(&s);) ... s.got ... */
+struct team_share {
+  uint32_t n_items, grain, i, n_workers; /* grain: items that are not worth cutting up */
+  uint32_t n_left;                       /* workers whose share has been found empty */
+  struct slice got;
+};
+/* Half of what is left of this worker's share, else of another's; false: nothing is left of any. */
+bool team_take(struct team_share *s);
 
 typedef void team_job(void *data, uint32_t i, uint32_t n_workers);
 
