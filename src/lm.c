@@ -474,6 +474,14 @@ int lm_sample(int seq, uint32_t i, uint32_t n_last) {
 
 /* ---- workers ---- */
 
+int lm_threads(uint32_t n) {
+  if (lm.stage < LOADING || lm.stage == FAILED) LM_FAIL(STATE, "lm_threads before lm_alloc");
+  if (!n || n > lm.n_threads)
+    LM_FAIL(ARGUMENT, "%u threads: 1 to %u have been started", (uint64_t)n, (uint64_t)lm.n_threads);
+  team_use(n);
+  return LM_OK;
+}
+
 void *lm_stack(uint32_t i) { return lm.stacks + i * STACK_BYTES; }
 void lm_work(uint32_t i) { team_work(i); }
 void lm_stop(void) { team_stop(); }

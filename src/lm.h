@@ -24,7 +24,7 @@
 
 #define LM_EXPORT __attribute__((visibility("default")))
 
-enum { LM_ABI = 1 };
+enum { LM_ABI = 2 };
 
 /* Error numbers: LM_ERR_FORMAT = -1 and so on, one row each in error.def. */
 enum {
@@ -204,7 +204,10 @@ LM_EXPORT const char *lm_error(void);
 /* Threads (-mt modules; elsewhere n_threads is 1 and these are not called). After lm_alloc the host
  * starts worker i in 1 .. n_threads - 1: instantiate the same module on the same memory, set its
  * __stack_pointer to lm_stack(i), say "ready", call lm_work(i). It returns after lm_stop. lm_fail:
- * a worker has trapped; whoever waits for it traps as well instead of waiting for ever. */
+ * a worker has trapped; whoever waits for it traps as well instead of waiting for ever.
+ * lm_threads: how many, 1 .. n_threads, the next lm_eval calls use; at first all. With 1 nobody is woken. Results
+ * are the same. LM_ERR_STATE: before lm_alloc. LM_ERR_ARGUMENT: another number. */
+LM_EXPORT int lm_threads(uint32_t n);
 LM_EXPORT void *lm_stack(uint32_t i);
 LM_EXPORT void lm_work(uint32_t i);
 LM_EXPORT void lm_stop(void);

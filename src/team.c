@@ -6,7 +6,8 @@
 #include "platform.h"
 
 static struct {
-  uint32_t n;       /* workers */
+  uint32_t n_open;  /* workers */
+  uint32_t n;       /* that take part in jobs, the first ones */
   team_job *job;
   void *data;
   uint32_t jobs;    /* counts jobs; idle workers wait for it to move */
@@ -15,7 +16,7 @@ static struct {
   uint32_t phase;   /* counts barriers */
   uint32_t failed;
   bool stopped;
-} team = {.n = 1};
+} team = {.n_open = 1, .n = 1};
 
 /* Items taken so far of each worker's share. */
 static struct {
@@ -38,12 +39,12 @@ static void wait_while(uint32_t *p, uint32_t value, int64_t ns) {
 }
 
 void team_open(uint32_t n_workers) {
-  team.n = n_workers;
+  team.n_open = team.n = n_workers;
   team.jobs = team.running = team.arrived = team.phase = team.failed = 0;
   team.stopped = false;
 }
 
-uint32_t team_size(void) { return team.n; }
+void team_use(uint32_t n_workers) { team.n = n_workers; }
 
 /* Nobody is inside a loop of team_take now. */
 static void restore_shares(void) {
@@ -77,7 +78,7 @@ void team_run(team_job *job, void *data) {
   }
   team.job = job, team.data = data;
   restore_shares();
-  __atomic_store_n(&team.running, team.n - 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&team.running, team.n_open - 1, __ATOMIC_RELEASE);
   __atomic_add_fetch(&team.jobs, 1, __ATOMIC_RELEASE);
   platform_wake(&team.jobs);
   job(data, 0, team.n);
@@ -103,7 +104,7 @@ void team_work(uint32_t i) {
     seen++;
     if (__atomic_load_n(&team.stopped, __ATOMIC_ACQUIRE)) return;
     platform_sync(); /* worker 0 may have grown memory since; nobody grows it inside a job */
-    team.job(team.data, i, team.n);
+    if (i < team.n) team.job(team.data, i, team.n);
     if (!__atomic_sub_fetch(&team.running, 1, __ATOMIC_ACQ_REL)) platform_wake(&team.running);
   }
 }

@@ -31,8 +31,9 @@ typedef void team_job(void *data, uint32_t i, uint32_t n_workers);
 
 /* How many workers there are, worker 0 included. Before any of them starts. */
 void team_open(uint32_t n_workers);
-uint32_t team_size(void);
-/* Runs job on every worker and returns when all are through. */
+/* How many of them take part from the next job on. With one nobody is woken. */
+void team_use(uint32_t n_workers);
+/* Runs job on all that take part and returns when they are through. */
 void team_run(team_job *job, void *data);
 /* Inside a job: no worker goes on before all are here. */
 void team_barrier(void);

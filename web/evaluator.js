@@ -1,6 +1,7 @@
 /** evaluator.js: a loaded model on token ids: sequences, logits, sampling; every call is synchronous. */
 import { ModelError } from './errors.js';
 import { WINDOW_BYTES, camelCase, ptr } from './instance.js';
+import { Pace } from './pace.js';
 import { suggest } from './suggest.js';
 
 /** @typedef {import('./instance.js').Instance} Instance */
@@ -42,6 +43,9 @@ function flatten(rows) {
 export class Engine {
   #instance;
   #threads;
+  #pace = new Pace();
+  /** Whether one thread works for the others. */
+  #alone = false;
 
   /**
    * @param {Instance} instance
@@ -117,8 +121,16 @@ export class Engine {
     if (flat.length > 2 * maxBatch) {
       throw new ModelError('ARGUMENT', `${flat.length / 2} rows at once, at most ${maxBatch} can be`);
     }
+    const alone = flat.length === 2 && this.#pace.alone;
+    if (alone !== this.#alone) {
+      this.#instance.check('lm_threads', alone ? 1 : this.info.threads);
+      this.#alone = alone;
+    }
     this.#instance.view(Int32Array, this.#instance.window, flat.length).set(flat);
-    return this.#instance.check('lm_eval', flat.length / 2, WANTS.indexOf(want));
+    const start = performance.now();
+    const kept = this.#instance.check('lm_eval', flat.length / 2, WANTS.indexOf(want));
+    if (flat.length === 2 && this.info.threads > 1) this.#pace.took(performance.now() - start);
+    return kept;
   }
 
   /** A copy of the i-th kept row of the last eval.

@@ -6,7 +6,7 @@ import { ModelError } from './errors.js';
 import { ARRAY, Values } from './metadata.js';
 
 /** LM_ABI of the lm.h that this file is written for. */
-export const ABI = 1;
+export const ABI = 2;
 /** LM_IO_BYTES: the window through which bytes, rows and ids go in. */
 export const WINDOW_BYTES = 1 << 20;
 export const PAGE_BYTES = 65536;

@@ -107,11 +107,13 @@ static void add_logits(uint32_t i) {
 
 static int token_at(int i) { return (i * 7 + i / 5) % VOCAB; }
 
-/* Evaluates tokens from .. to - 1 in batches; every row's logits go into the hash. */
+/* Evaluates tokens from .. to - 1 in batches, each by another number of threads; every row's logits go into the hash. */
 static void evaluate(int seq, int from, int to, int batch) {
   struct lm_row *rows = lm_io();
   for (int i = from; i < to; i += batch) {
     const int n = to - i < batch ? to - i : batch;
+    const uint32_t n_threads = (uint32_t)lm_info(LM_INFO_N_THREADS);
+    CHECK(!lm_threads(n_threads - (uint32_t)(i / batch) % n_threads), "threads, row %d", i);
     for (int j = 0; j < n; j++) rows[j] = (struct lm_row){token_at(i + j), seq};
     CHECK(lm_eval((uint32_t)n, LM_ALL) == n, "rows %d", i);
     for (int j = 0; j < n; j++) add_logits((uint32_t)j);
@@ -129,6 +131,7 @@ static uint64_t run(struct options o, int batch) {
   CHECK(!lm_rewind(seq, PROMPT - 60), "rewind");
   evaluate(seq, PROMPT - 60, PROMPT + 20, batch);
   CHECK(lm_pos(seq) == PROMPT + 20 && lm_pos(fork) == PROMPT + 5, "positions");
+  CHECK(lm_threads(0) == LM_ERR_ARGUMENT && lm_threads(o.n_threads + 1) == LM_ERR_ARGUMENT, "threads");
   host_stop();
   return hash;
 }
