@@ -38,20 +38,24 @@ INLINE size_t kquant_strips_off(const struct kquant_form *f) { return f->block_b
 
 /* Sums of u7 are two int16 to a row: one dot with the scale in both adds and scales them. */
 INLINE bool kquant_pairs(bool u7) { return u7 && !VEC_HAS_DOT; }
+/* Or they are int32, and times a scale below 2^24: floats multiply them as exactly, in one step where many x86 take two. */
+INLINE bool kquant_floats(bool u7) { return u7 && VEC_HAS_DOT; }
 
-/* Of rows 4v .. 4v + 3. */
+/* Of rows 4v .. 4v + 3, in the form that kquant_scaled takes. */
 INLINE void kquant_scales(const struct kquant_form *f, bool u7, v128_t scale[2], const uint8_t *p) {
   v128_t s = v_load_i8x8(p);
   if (f->min == KQUANT_MIN16) s = v_shr_u16(v_shl16(s, 12), 12);
   scale[0] = kquant_pairs(u7) ? v_shuffle16(s, 0, 0, 1, 1, 2, 2, 3, 3) : v_low16(s);
   scale[1] = kquant_pairs(u7) ? v_shuffle16(s, 4, 4, 5, 5, 6, 6, 7, 7) : v_high16(s);
+  UNROLLED for (int v = 0; v < 2 && kquant_floats(u7); v++) scale[v] = v_from_i32(scale[v]);
 }
 
-/* Sums times scale. start: what they started from. */
+/* Sums times scale, as floats. start: what they started from. */
 INLINE v128_t kquant_scaled(const struct kquant_form *f, bool u7, v128_t sums, v128_t scale, v128_t start) {
-  if (!kquant_pairs(u7)) return v_mul32(sums, scale);
+  if (kquant_floats(u7)) return v_mul(v_from_i32(sums), scale);
+  if (!kquant_pairs(u7)) return v_from_i32(v_mul32(sums, scale));
   const v128_t scaled = v_dot16(sums, scale);
-  return f->centre ? v_sub32(scaled, v_dot16(start, scale)) : scaled;
+  return v_from_i32(f->centre ? v_sub32(scaled, v_dot16(start, scale)) : scaled);
 }
 
 INLINE void kquant_mins16(v128_t min[2], const uint8_t *p) {
@@ -93,7 +97,7 @@ INLINE void kquant_minima(const struct kquant_form *f, v128_t n[2], const uint8_
   }
 }
 
-/* Integer sums of the strips at w and sub-block j of x, times the scales at p. */
+/* Sums of the strips at w and sub-block j of x, times the scales at p. */
 INLINE void kquant_dot(const struct kquant_form *f, bool u7, v128_t s[2], const uint8_t *w, const uint8_t *p,
                        const struct act *x, size_t j, const struct strip_masks *masks, v128_t bytes) {
   const v128_t start = kquant_start(f, u7, x, j);
@@ -124,7 +128,7 @@ INLINE void kquant_block(const struct kquant_form *f, bool u7, v128_t c[2], cons
     kquant_dot(f, u7, sums, strips, scales, x, j, masks, bytes);
     strips += f->sub / STRIP_COLS * f->strip->bytes;
     const v128_t dx = v_load_splat(x->d + j * f->sub / 32);
-    UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(v_from_i32(sums[v]), dx));
+    UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(sums[v], dx));
   }
   if (f->min) kquant_minima(f, n, w, x, b);
   UNROLLED for (int v = 0; v < 2; v++) {
@@ -164,7 +168,7 @@ struct kquant_panel {
     int16_t i16[PANEL_COLS / 2][8][2]; /* pair of columns in the order of q16, row: q - bias */
     uint8_t u7[PANEL_COLS / 4][8][4];  /* quad of columns, row: q */
   };
-  int32_t scales[PANEL_COLS / 16][8]; /* as kquant_scales gives them */
+  uint32_t scales[PANEL_COLS / 16][8]; /* as kquant_scales gives them */
   int32_t mins[PANEL_COLS / 16][8];   /* KQUANT_MIN32: of pairs of sub-blocks, int16 */
   float d[PANEL_COLS / 256][8], dmin[PANEL_COLS / 256][8];
 };
@@ -244,7 +248,7 @@ INLINE void kquant_dot_tile_u7(v128_t s[8], const uint8_t *w, const int8_t *q, s
 }
 #endif
 
-/* s: as above, times the scale: sub-block j of the panel and j0 of x. */
+/* s: as above, times the scale, as floats: sub-block j of the panel and j0 of x. */
 INLINE void kquant_dot_tile(const struct kquant_form *f, bool u7, v128_t s[8], const struct kquant_panel *p, size_t j,
                             const struct act *x, size_t j0, size_t n_cols) {
   UNROLLED for (int i = 0; i < 8; i++) s[i] = u7 ? kquant_start(f, u7, x, j0 + i / 2 * n_cols / f->sub) : v_i32(0);
@@ -294,8 +298,8 @@ INLINE void kquant_tile(const struct kquant_form *f, bool u7, const struct kquan
       kquant_dot_tile(f, u7, s, p, n_subs * b + j, x, n_subs * b0 + j, 256 * n_blocks);
       UNROLLED for (int i = 0; i < 4; i++) {
         const v128_t dx = v_load_splat(x->d + 8 * (b0 + i * n_blocks) + j * f->sub / 32);
-        c[2 * i] = v_add(c[2 * i], v_mul(v_from_i32(s[2 * i]), dx));
-        c[2 * i + 1] = v_add(c[2 * i + 1], v_mul(v_from_i32(s[2 * i + 1]), dx));
+        c[2 * i] = v_add(c[2 * i], v_mul(s[2 * i], dx));
+        c[2 * i + 1] = v_add(c[2 * i + 1], v_mul(s[2 * i + 1], dx));
       }
     }
     v128_t m[8];
