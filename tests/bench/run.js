@@ -22,7 +22,7 @@ import { median, report } from './report.js';
 const PEERS = ['node-llama-cpp@3.22.1', '@wllama/wllama@3.13.0'];
 const NEWEST = 24;
 const DEPTHS = [1024, 2048], STEPS = 17, FIRST = 20;
-/** Bytes of a file above which long prompts and contexts take minutes. */
+/** Bytes of a file above which long prompts and the longest context take minutes. */
 const LARGE = 500e6;
 
 const { values: options } = parseArgs({
@@ -64,8 +64,7 @@ async function measureModel(engines, threads, large) {
       if (threads === 1 && !large) await once(engine, 'p512', 512, 1, 0, rep);
       await once(engine, 'd8', 8, STEPS, 0, rep);
     }
-  if (threads > 1 || large) return rates;
-  for (const depth of DEPTHS) {
+  for (const depth of threads > 1 ? [] : large ? DEPTHS.slice(0, 1) : DEPTHS) {
     for (const engine of engines) await engine.ask('run', { tokens: prompt(depth, 1), n: 1 });
     for (let rep = 0; rep < reps; rep++)
       for (const engine of engines) await once(engine, `d${depth}`, depth, STEPS, depth - 1, 1);
