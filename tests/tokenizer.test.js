@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Tokenizer as Library } from '@huggingface/tokenizers';
+import { Index, Strings } from '../web/strings.js';
 import { createTokenizer } from '../web/tokenizer.js';
 import { fuzzTokenizer } from './fuzz/fuzz_tokenizer.js';
 import { FIXTURES, absent, fixture, fixtureJson, fixtureNames } from './kit/fixtures.js';
@@ -223,6 +224,36 @@ test('tokens that end an answer', { skip: absent('vocab') }, () => {
   assert.deepEqual(ends('llama2'), ['</s>']);
   const eot = spm(PIECES, { 'tokenizer.ggml.eot_token_id': 4, 'tokenizer.ggml.eom_token_id': 265 });
   assert.deepEqual([...tokenizerOf(eot).eogIds].sort((a, b) => a - b), [2, 4, 265]);
+});
+
+/* ---- strings in one piece ---- */
+
+test('an index finds each string, the first of equal ones, and nothing else', () => {
+  let state = 1;
+  const next = (n) => (state = (Math.imul(state, 48271) >>> 0) % 0x7fffffff) % n;
+  const text = () => Array.from({ length: next(7) }, () => 'ab\u0120\u{1f600}'.slice(0, 1 + next(5)).at(-1)).join('');
+  const texts = Array.from({ length: 5000 }, text).map(wellFormed);
+  const strings = Strings.of(texts);
+  assert.deepEqual([...strings], texts);
+  assert.equal(strings.at(texts.length), undefined);
+  const wanted = (i) => i % 3 > 0;
+  const [all, some] = [new Index(strings), new Index(strings, wanted)];
+  for (const text of [...texts, ...Array.from({ length: 5000 }, () => wellFormed(`${texts[next(5000)]}c`))]) {
+    const bytes = new TextEncoder().encode(`x${text}x`);
+    assert.equal(all.find(bytes, 1, bytes.length - 1), texts.indexOf(text));
+    assert.equal(some.find(bytes, 1, bytes.length - 1), texts.findIndex((other, i) => other === text && wanted(i)));
+  }
+});
+
+test('a piece that is not UTF-8 shows U+FFFD, and no text becomes it', () => {
+  const meta = spm([...PIECES, '##']);
+  const strings = Strings.of(meta.get('tokenizer.ggml.tokens'));
+  const last = strings.length - 1;
+  strings.bytes.fill(0xff, strings.spans[2 * last], strings.spans[2 * last + 1]);
+  const tokenizer = tokenizerOf(new Map([...meta, ['tokenizer.ggml.tokens', strings]]));
+  assert.equal(tokenizer.spelling(last), '\ufffd\ufffd');
+  assert.ok(!tokenizer.encode('\ufffd\ufffd').includes(last));
+  assert.deepEqual(tokenizer.encode('Once'), tokenizerOf(meta).encode('Once'));
 });
 
 /* ---- what is refused ---- */

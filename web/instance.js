@@ -3,7 +3,7 @@
  * calls its exports. Contract: src/lm.h.
  */
 import { ModelError } from './errors.js';
-import { ARRAY, Values } from './metadata.js';
+import { ARRAY, STRING, Values } from './metadata.js';
 
 /** LM_ABI of the lm.h that this file is written for. */
 export const ABI = 2;
@@ -226,21 +226,31 @@ export class Instance {
    * @param {string} key
    */
   meta(key) {
+    const found = this.#find(key);
+    return found && (found.type === ARRAY ? found.values.array(found.element, found.count) : found.values.scalar(found.type));
+  }
+
+  /**
+   * The same, but an array of strings stays in one piece.
+   * @param {string} key
+   */
+  packedMeta(key) {
+    const found = this.#find(key);
+    return found?.type === ARRAY && found.element === STRING ? found.values.strings(found.count) : this.meta(key);
+  }
+
+  /** struct lm_value: u32 type, element; u64 count, address, key, key_length.
+   * @param {string} key */
+  #find(key) {
     const bytes = new TextEncoder().encode(key);
     if (bytes.length > WINDOW_BYTES) return undefined;
     this.view(Uint8Array, this.window, bytes.length).set(bytes);
     const record = ptr(this.call('lm_meta', bytes.length));
-    return record ? this.#value(record) : undefined;
-  }
-
-  /** struct lm_value: u32 type, element; u64 count, address, key, key_length.
-   * @param {number} record */
-  #value(record) {
+    if (!record) return undefined;
     const fields = this.view(DataView, record, 40);
-    const [type, element] = [fields.getUint32(0, true), fields.getUint32(4, true)];
     const [count, address] = [Number(fields.getBigUint64(8, true)), Number(fields.getBigUint64(16, true))];
     const values = new Values(this.view(Uint8Array, address));
-    return type === ARRAY ? values.array(element, count) : values.scalar(type);
+    return { type: fields.getUint32(0, true), element: fields.getUint32(4, true), count, values };
   }
 
   /** All metadata keys in file order.

@@ -405,6 +405,14 @@ export class Loader {
     return this.#instance.meta(key);
   }
 
+  /**
+   * The same, but an array of strings stays in one piece, as a tokenizer wants it.
+   * @param {string} key
+   */
+  packedMeta(key) {
+    return this.#instance.packedMeta(key);
+  }
+
   /** All metadata keys, in file order. */
   keys() {
     return this.#instance.keys();

@@ -2,16 +2,19 @@
  * Merging neighbours, the loop at the heart of BPE and SPM.
  */
 
+/** Of a character in UTF-8. @param {number} first its first byte */
+export const bytesFrom = (first) => (first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4);
+
 /** A sort key is rank * POSITIONS + position, exact in a double: ranks below 2^22, text below 2^30. */
 const POSITIONS = 2 ** 30;
 
 /**
- * Returns merge(text, use): cuts text into characters, joins the pair of neighbours of the lowest rank
- * (leftmost first) until none has a rank, and hands over each symbol left. n log n.
+ * Returns merge(text, n, use): cuts n bytes of UTF-8 into characters, joins the pair of neighbours of the lowest
+ * rank (leftmost first) until none has a rank, and hands over each symbol left. n log n.
  *
  * A symbol is known by where it begins; the next one begins at its end. Pairs wait in a heap; one is stale
  * when the pair that begins there has another rank by now.
- * @param {(text: string, left: number, mid: number, right: number) => number} rankOf -1: does not join
+ * @param {(text: Uint8Array, left: number, mid: number, right: number) => number} rankOf -1: does not join
  */
 export function merger(rankOf) {
   let end = new Int32Array(64);
@@ -20,26 +23,25 @@ export function merger(rankOf) {
   /** @type {number[]} */
   const heap = [];
 
-  /** @param {string} text @param {number} left */
-  const consider = (text, left) => {
+  /** @param {Uint8Array} text @param {number} n @param {number} left */
+  const consider = (text, n, left) => {
     const mid = end[left];
-    rank[left] = mid < text.length ? rankOf(text, left, mid, end[mid]) : -1;
+    rank[left] = mid < n ? rankOf(text, left, mid, end[mid]) : -1;
     if (rank[left] >= 0) push(heap, rank[left] * POSITIONS + left);
   };
 
-  /** @param {string} text @param {(symbol: string) => void} use */
-  return (text, use) => {
-    const n = text.length;
+  /** @param {Uint8Array} text @param {number} n @param {(from: number, to: number) => void} use */
+  return (text, n, use) => {
     if (n > end.length) {
       end = new Int32Array(2 * n);
       previous = new Int32Array(2 * n);
       rank = new Int32Array(2 * n);
     }
     for (let at = 0, before = -1; at < n; before = at, at = end[at]) {
-      end[at] = at + (/** @type {number} */ (text.codePointAt(at)) > 0xffff ? 2 : 1);
+      end[at] = at + bytesFrom(text[at]);
       previous[at] = before;
     }
-    for (let at = 0; at < n; at = end[at]) consider(text, at);
+    for (let at = 0; at < n; at = end[at]) consider(text, n, at);
     while (heap.length > 0) {
       const key = pop(heap);
       const left = key % POSITIONS;
@@ -48,10 +50,10 @@ export function merger(rankOf) {
       rank[mid] = -1;
       end[left] = end[mid];
       if (end[left] < n) previous[end[left]] = left;
-      consider(text, left);
-      if (previous[left] >= 0) consider(text, previous[left]);
+      consider(text, n, left);
+      if (previous[left] >= 0) consider(text, n, previous[left]);
     }
-    for (let at = 0; at < n; at = end[at]) use(text.slice(at, end[at]));
+    for (let at = 0; at < n; at = end[at]) use(at, end[at]);
   };
 }
 

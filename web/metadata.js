@@ -2,6 +2,7 @@
  * metadata.js: GGUF metadata values as JS values. Integers are numbers, bigint only beyond 2^53; arrays of
  * numbers are typed arrays, of 64-bit integers plain ones; everything is copied out of the memory it came from.
  */
+import { Strings } from './strings.js';
 
 /**
  * @typedef {number | bigint | boolean | string | Scalars | string[] | boolean[] | (number | bigint)[]} MetaValue
@@ -10,7 +11,8 @@
  */
 
 /** GGUF type numbers, where they are not just rows of SCALARS. */
-const [BOOL, STRING] = [7, 8];
+const BOOL = 7;
+export const STRING = 8;
 /** Of elements of one type, which may be arrays. */
 export const ARRAY = 9;
 
@@ -31,24 +33,6 @@ const SCALARS = {
 
 /** @param {bigint} n */
 const exact = (n) => (Number.isSafeInteger(Number(n)) ? Number(n) : n);
-
-const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-
-/**
- * Most strings of a header are tokens: short and ASCII, where building the string beats the decoder.
- * @param {Uint8Array} bytes  not shared
- * @param {number} at
- * @param {number} end
- */
-function text(bytes, at, end) {
-  if (end - at < 16) {
-    let ascii = '';
-    let i = at;
-    for (; i < end && bytes[i] < 0x80; i++) ascii += String.fromCharCode(bytes[i]);
-    if (i === end) return ascii;
-  }
-  return decoder.decode(bytes.subarray(at, end));
-}
 
 /** Walks values that C has already checked. */
 export class Values {
@@ -77,7 +61,7 @@ export class Values {
    * @returns {MetaValue}
    */
   scalar(type) {
-    if (type === STRING) return this.#strings(1)[0];
+    if (type === STRING) return /** @type {string} */ (this.strings(1).at(0));
     const { bytes, get } = SCALARS[type];
     this.#at += bytes;
     return get(this.#view, this.#at - bytes);
@@ -89,7 +73,7 @@ export class Values {
    * @returns {Scalars | Array<any>}
    */
   array(element, count) {
-    if (element === STRING) return this.#strings(count);
+    if (element === STRING) return [...this.strings(count)];
     if (element === ARRAY) return Array.from({ length: count }, () => this.#nested());
     const { bytes, Array: Typed } = SCALARS[element];
     if (!Typed) return Array.from({ length: count }, () => this.scalar(element));
@@ -107,16 +91,15 @@ export class Values {
 
   /** One copy for all of them, as TextDecoder takes no shared memory.
    * @param {number} count */
-  #strings(count) {
+  strings(count) {
     const start = this.#at;
-    const spans = new Float64Array(2 * count);
+    const spans = new Uint32Array(2 * count);
     for (let i = 0; i < count; i++) {
       const length = this.#length();
       spans[2 * i] = this.#at - start;
       this.#at += length;
       spans[2 * i + 1] = this.#at - start;
     }
-    const copy = this.#bytes.slice(start, this.#at);
-    return Array.from({ length: count }, (_, i) => text(copy, spans[2 * i], spans[2 * i + 1]));
+    return new Strings(this.#bytes.slice(start, this.#at), spans);
   }
 }

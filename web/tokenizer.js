@@ -9,7 +9,8 @@
  * Why not a library: docs/tokenizer.md.
  */
 import { ModelError } from './errors.js';
-import { merger } from './merge.js';
+import { bytesFrom, merger } from './merge.js';
+import { Index } from './strings.js';
 import { BYTE, CONTROL, UNKNOWN, USER_DEFINED, endIds, readVocab, steers } from './vocabulary.js';
 
 /**
@@ -25,6 +26,9 @@ const SPACE_MARK = '\u2581';
 /** BPE's alphabet: byte -> character; printable ones stand for themselves. */
 const BYTE_CHARS = byteChars();
 const CHAR_BYTES = new Map(BYTE_CHARS.map((char, byte) => [char, byte]));
+/** The same as code points, all of them one or two bytes in UTF-8. */
+const BYTE_CODES = BYTE_CHARS.map((char) => char.charCodeAt(0));
+const SPACE = 0x20;
 
 const utf8 = new TextEncoder();
 const EMPTY = new Uint8Array(0);
@@ -65,7 +69,7 @@ export class Tokenizer {
     /** Every token that ends an answer. */
     this.eogIds = endIds(vocab);
     /** Texts that steer a chat, so that a message must not become them. */
-    this.controlTexts = tokens.filter((text, id) => text !== '' && steers(text, type(id)));
+    this.controlTexts = Array.from(idsOf(vocab, (id) => steers(vocab, id)), (id) => tokens.at(id) ?? '').filter((text) => text !== '');
   }
 
   /**
@@ -147,7 +151,7 @@ export class Tokenizer {
    * @returns {string | undefined}
    */
   spelling(id) {
-    return this.#vocab.tokens[id];
+    return this.#vocab.tokens.at(id);
   }
 
   /** @param {number} id */
@@ -161,11 +165,17 @@ export class Tokenizer {
 
 /** @typedef {Map<string, any>} Node character -> Node; '' -> id of the text that ends here */
 
+/** @param {Vocab} vocab @param {(id: number) => boolean} wanted */
+function* idsOf({ tokens }, wanted) {
+  for (let id = 0; id < tokens.length; id++) if (wanted(id)) yield id;
+}
+
 /** @param {Vocab} vocab @param {(type: number | undefined) => boolean} wanted @returns {Node} */
-function trie({ tokens, type }, wanted) {
+function trie(vocab, wanted) {
   const root = new Map();
-  tokens.forEach((text, id) => {
-    if (text === '' || !wanted(type(id))) return;
+  for (const id of idsOf(vocab, (id) => wanted(vocab.type(id)))) {
+    const text = /** @type {string} */ (vocab.tokens.at(id));
+    if (text === '') continue;
     let node = root;
     for (let i = 0; i < text.length; i++) {
       let next = node.get(text[i]);
@@ -173,7 +183,7 @@ function trie({ tokens, type }, wanted) {
       node = next;
     }
     node.set('', id);
-  });
+  }
   return root;
 }
 
@@ -204,13 +214,7 @@ function cut(text, root, part) {
  * Piece -> id of everything that text may become.
  * @param {Vocab} vocab
  */
-function ordinary({ tokens, type }) {
-  const ids = new Map();
-  tokens.forEach((text, id) => {
-    if (type(id) !== BYTE && !steers(text, type(id)) && !ids.has(text)) ids.set(text, id);
-  });
-  return ids;
-}
+const ordinary = (vocab) => new Index(vocab.tokens, (id) => vocab.type(id) !== BYTE && !steers(vocab, id));
 
 /* ---- byte-level BPE ---- */
 
@@ -225,31 +229,44 @@ function byteChars() {
 
 /** @param {Vocab} vocab */
 function bpeEncoder(vocab) {
-  const { merges } = vocab;
   const { cuts, whole } = /** @type {NonNullable<Vocab['row']>} */ (vocab.row);
   const patterns = cuts.map((source) => new RegExp(source, 'gu'));
   const ids = ordinary(vocab);
-  const ranks = new Map();
-  for (let rank = merges.length - 1; rank >= 0; rank--) ranks.set(merges[rank], rank);
+  const ranks = new Index(vocab.merges);
+  const pair = new Uint8Array(ranks.longest);
   const merge = merger((text, left, mid, right) => {
-    return ranks.get(`${text.slice(left, mid)} ${text.slice(mid, right)}`) ?? -1;
+    const n = right - left + 1;
+    if (n > pair.length) return -1;
+    for (let i = left, to = 0; i < right; i++) {
+      if (i === mid) pair[to++] = SPACE;
+      pair[to++] = text[i];
+    }
+    return ranks.find(pair, 0, n);
   });
+  let chars = EMPTY;
 
   /** @param {string} text @param {number[]} out */
   return (text, out) => {
-    /** @param {string} symbol */
-    const use = (symbol) => {
-      const id = ids.get(symbol);
-      if (id !== undefined) out.push(id);
+    /** @param {number} from @param {number} to */
+    const use = (from, to) => {
+      const id = ids.find(chars, from, to);
+      if (id >= 0) return void out.push(id);
       // A byte that the vocabulary lacks is left out: its unknown token may be one that ends a text.
-      else if (symbol.length > 1) for (const char of symbol) use(char);
+      if (to - from <= bytesFrom(chars[from])) return;
+      for (let at = from, next; at < to; at = next) use(at, (next = at + bytesFrom(chars[at])));
     };
     for (const word of words(text, patterns)) {
-      let chars = '';
-      for (const byte of utf8.encode(word)) chars += BYTE_CHARS[byte];
-      const id = whole ? ids.get(chars) : undefined;
-      if (id !== undefined) out.push(id);
-      else merge(chars, use);
+      const bytes = utf8.encode(word);
+      if (chars.length < 2 * bytes.length) chars = new Uint8Array(4 * bytes.length);
+      let n = 0;
+      for (const byte of bytes) {
+        const char = BYTE_CODES[byte];
+        if (char >= 0x80) chars[n++] = 0xc0 | (char >> 6);
+        chars[n++] = char < 0x80 ? char : 0x80 | (char & 0x3f);
+      }
+      const id = whole ? ids.find(chars, 0, n) : -1;
+      if (id >= 0) out.push(id);
+      else merge(chars, n, use);
     }
   };
 }
@@ -290,7 +307,7 @@ function matches(text, pattern) {
 /** @param {Vocab} vocab @returns {(id: number) => Uint8Array} */
 function bpeBytes({ tokens, type }) {
   return (id) => {
-    const text = tokens[id] ?? '';
+    const text = tokens.at(id) ?? '';
     if (type(id) === CONTROL || type(id) === USER_DEFINED) return utf8.encode(text);
     const bytes = [];
     for (const char of text) {
@@ -312,32 +329,32 @@ function spmEncoder(vocab) {
   const { tokens, type, scores, spacePrefix, unknown } = vocab;
   const ids = ordinary(vocab);
   // Bytes are left out where the table names a token for them that steers a chat.
-  const filler = unknown !== undefined && (type(unknown) === UNKNOWN || !steers(tokens[unknown], type(unknown))) ? unknown : undefined;
+  const filler = unknown !== undefined && (type(unknown) === UNKNOWN || !steers(vocab, unknown)) ? unknown : undefined;
   const bytes = new Map();
-  tokens.forEach((text, id) => {
-    if ((type(id) ?? BYTE) === BYTE && byteOf(text) >= 0) bytes.set(byteOf(text), id);
-  });
+  for (const id of idsOf(vocab, (id) => (type(id) ?? BYTE) === BYTE)) {
+    const byte = byteOf(/** @type {string} */ (tokens.at(id)));
+    if (byte >= 0) bytes.set(byte, id);
+  }
   const sorted = Float32Array.from(scores).sort();
   const ranks = Int32Array.from(scores, (score) => scores.length - countUpTo(sorted, score));
   const merge = merger((text, left, mid, right) => {
-    const id = ids.get(text.slice(left, right));
-    return id === undefined ? -1 : ranks[id];
+    const id = ids.find(text, left, right);
+    return id < 0 ? -1 : ranks[id];
   });
 
   /** @param {string} text @param {number[]} out @param {boolean} first */
   return (text, out, first) => {
-    /** @param {string} symbol */
-    const use = (symbol) => {
-      const id = ids.get(symbol);
-      if (id !== undefined) return out.push(id);
-      for (const byte of utf8.encode(symbol)) {
-        const byteId = bytes.get(byte) ?? filler;
-        if (byteId !== undefined) out.push(byteId);
-      }
-    };
     // Line breaks alone after a special token: there is no word that the space could belong to.
     const prefix = spacePrefix && (first || !/^\n+$/.test(text)) ? SPACE_MARK : '';
-    merge(prefix + text.replaceAll(' ', SPACE_MARK), use);
+    const chars = utf8.encode(prefix + text.replaceAll(' ', SPACE_MARK));
+    merge(chars, chars.length, (from, to) => {
+      const id = ids.find(chars, from, to);
+      if (id >= 0) return void out.push(id);
+      for (let i = from; i < to; i++) {
+        const byteId = bytes.get(chars[i]) ?? filler;
+        if (byteId !== undefined) out.push(byteId);
+      }
+    });
   };
 }
 
@@ -356,7 +373,7 @@ function countUpTo(sorted, value) {
 /** @param {Vocab} vocab @returns {(id: number) => Uint8Array} */
 function spmBytes({ tokens, type }) {
   return (id) => {
-    const text = tokens[id] ?? '';
+    const text = tokens.at(id) ?? '';
     const byte = (type(id) ?? BYTE) === BYTE ? byteOf(text) : -1;
     if (byte >= 0) return Uint8Array.of(byte);
     return utf8.encode(type(id) === CONTROL ? text : text.replaceAll(SPACE_MARK, ' '));

@@ -1,10 +1,11 @@
 /** The vocabulary of a GGUF file, read and checked. */
 import { ModelError } from './errors.js';
 import { preTokenizer } from './pretokenizers.js';
+import { Strings } from './strings.js';
 
 /**
  * @typedef {(key: string) => any} Meta the JS value of a GGUF metadata key, or undefined; numeric arrays as
- *   the typed array of their element type, arrays of strings as string[]
+ *   the typed array of their element type, arrays of strings as string[] or Strings
  */
 
 /** `tokenizer.ggml.token_type` */
@@ -45,7 +46,7 @@ export function readVocab(meta) {
     ends: ['eot', 'eom'].map((name) => tokenId(meta, name, tokens.length)),
     addBos: bos !== undefined && flag(meta, 'tokenizer.ggml.add_bos_token', spm || row?.addBos === true),
     spacePrefix: spm && flag(meta, 'tokenizer.ggml.add_space_prefix', true),
-    merges: spm ? [] : strings(meta, 'tokenizer.ggml.merges'),
+    merges: spm ? Strings.of([]) : strings(meta, 'tokenizer.ggml.merges'),
     scores: spm ? scores(meta, tokens.length) : new Float32Array(0),
     /** @param {number} id */
     type: (id) => types?.[id],
@@ -66,13 +67,14 @@ function scores(meta, length) {
   return value;
 }
 
-/** @param {Meta} meta @param {string} key @returns {string[]} */
+/** @param {Meta} meta @param {string} key @returns {Strings} */
 function strings(meta, key) {
   const value = meta(key);
+  if (value instanceof Strings && value.length > 0) return value;
   if (!Array.isArray(value) || value.length === 0 || value.some((item) => typeof item !== 'string')) {
     throw wrong(key, 'strings, at least one', value);
   }
-  return value;
+  return Strings.of(value);
 }
 
 /**
@@ -116,19 +118,21 @@ function tokenId(meta, name, nVocab) {
 /** @param {Vocab} vocab @returns {Set<number>} */
 export function endIds({ tokens, type, eos, ends }) {
   const ids = new Set([eos, ...ends].filter((id) => id !== undefined));
-  tokens.forEach((text, id) => {
-    if (END_TEXTS.has(text) && (type(id) === CONTROL || type(id) === USER_DEFINED)) ids.add(id);
-  });
+  for (let id = 0; id < tokens.length; id++) {
+    const mayEnd = type(id) === CONTROL || type(id) === USER_DEFINED;
+    if (mayEnd && END_TEXTS.has(/** @type {string} */ (tokens.at(id)))) ids.add(id);
+  }
   // Where there are <|return|> and <|call|>, <|end|> ends a message of the turn, not the turn.
-  const known = [...ids].map((id) => tokens[id]);
+  const known = [...ids].map((id) => tokens.at(id));
   if (known.includes('<|return|>') && known.includes('<|call|>')) {
-    for (const id of ids) if (tokens[id] === '<|end|>' && id !== eos) ids.delete(id);
+    for (const id of ids) if (tokens.at(id) === '<|end|>' && id !== eos) ids.delete(id);
   }
   return ids;
 }
 
-/** Whether a token steers a chat. @param {string} text @param {number | undefined} type */
-export function steers(text, type) {
-  const marks = MARKER.test(text) || END_TEXTS.has(text);
-  return type === CONTROL || type === UNKNOWN || (type === USER_DEFINED && marks);
+/** Whether a token steers a chat. @param {Vocab} vocab @param {number} id */
+export function steers({ tokens, type }, id) {
+  if (type(id) !== USER_DEFINED) return type(id) === CONTROL || type(id) === UNKNOWN;
+  const text = /** @type {string} */ (tokens.at(id));
+  return MARKER.test(text) || END_TEXTS.has(text);
 }

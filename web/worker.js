@@ -113,7 +113,7 @@ async function load(source, loader, templateUrl, job) {
     let taken = loader.push(chunk);
     if (loader.state === 'ready') {
       await loader.plan();
-      const meta = (/** @type {string} */ key) => loader.meta(key);
+      const meta = (/** @type {string} */ key) => loader.packedMeta(key);
       tokenizer = createTokenizer(meta);
       template = createTemplate(meta, tokenizer, new Renderer(templateUrl));
       await loader.allocate();

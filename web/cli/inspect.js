@@ -165,7 +165,7 @@ export async function info(model, { variants, json, ...options }) {
  */
 export async function tokenize(model, { special = false, json, ...options }) {
   const loader = await readHeader(model, { ...engineOptions(options), ...hubOptions(model) });
-  const tokenizer = createTokenizer((key) => loader.meta(key));
+  const tokenizer = createTokenizer((key) => loader.packedMeta(key));
   const input = await readStdin();
   if (!json) {
     const ids = tokenizer.encode(input, { special });
