@@ -86,14 +86,14 @@ function nextOf(ids, seed, endEvery) {
   return endEvery && (hash >>> 0) % endEvery === 0 ? END : (hash >>> 0) % (N_VOCAB - 1);
 }
 
-function fakeEngine({ nCtx = 200, maxSeqs = 8, rowMs = 0, endEvery = 0, cells = Infinity } = {}) {
+function fakeEngine({ nCtx = 200, maxSeqs = 8, rowMs = 0, endEvery = 0, cells = Infinity, nParams = 1e9 } = {}) {
   const seqs = new Map();
   const log = [];
   let [last, used] = [undefined, 0];
   return {
     log,
     seqs,
-    info: { nCtx, maxBatch: 64, nVocab: N_VOCAB },
+    info: { nCtx, maxBatch: 64, nVocab: N_VOCAB, nParams },
     seq() {
       const id = [...Array(maxSeqs).keys()].find((i) => !seqs.has(i));
       if (id === undefined) throw new ModelError('SEQ', 'all sequences are in use');
@@ -283,6 +283,11 @@ test('batches of a prompt are sized by the clock, so that an abort arrives', asy
   const quick = fakeEngine({ nCtx: 1000 });
   await sessionOf(quick).generate(0, { text: 'x'.repeat(500) }, { maxTokens: 0 }, job());
   assert.equal(Math.max(...quick.log), quick.info.maxBatch, 'a fast engine gets whole batches');
+
+  const small = fakeEngine({ nParams: 135e6 });
+  await sessionOf(small).generate(0, { text: 'x'.repeat(6) }, { maxTokens: 0 }, job());
+  assert.equal(small.log.length, 1, "a small model's short prompt is one batch");
+  assert.equal(engine.log[0], 2, "a large model's first batch is a careful one");
 });
 
 test('each call sets all sampler parameters, the seed and the biases anew', async () => {

@@ -13,8 +13,10 @@ import { Writer } from './writer.js';
 
 /** A batch of the prompt takes no longer, so that a message (an abort) is seen in time. */
 const BATCH_MS = 200;
-/** Rows of the first batch, when nothing has been measured. */
-const FIRST_ROWS = 2;
+/** What the first batch, when nothing has been measured, supposes of a slow device: weights used in a ms. */
+const FIRST_PER_MS = 5e6;
+/** Fewer cost nearly as much: the weights are read once for all of a batch. */
+const LEAST_ROWS = 2;
 
 const DEFAULTS = Object.fromEntries(Object.entries(SAMPLERS).map(([name, { otherwise }]) => [name, otherwise]));
 
@@ -37,7 +39,7 @@ export class Session {
   /** @type {Promise<unknown>} */
   #last = Promise.resolve();
   /** Measured at the latest batch of a prompt. */
-  #rowsPerMs = FIRST_ROWS / BATCH_MS;
+  #rowsPerMs;
 
   /**
    * @param {Engine} engine
@@ -48,6 +50,7 @@ export class Session {
     this.#engine = engine;
     this.#tokenizer = tokenizer;
     this.#template = template;
+    this.#rowsPerMs = Math.max(LEAST_ROWS / BATCH_MS, FIRST_PER_MS / engine.info.nParams);
   }
 
   /**
