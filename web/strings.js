@@ -36,7 +36,8 @@ export class Strings {
    * @returns {string | undefined} undefined: there are not so many
    */
   at(i) {
-    const [start, end] = [this.spans[2 * i], this.spans[2 * i + 1]];
+    const start = this.spans[2 * i];
+    const end = this.spans[2 * i + 1];
     if (start === undefined) return undefined;
     if (end - start < 16) {
       let ascii = '';
@@ -74,7 +75,8 @@ export class Index {
     this.#table = new Int32Array(2 ** Math.ceil(Math.log2(2 * length + 1))).fill(-1);
     for (let i = 0; i < length; i++) {
       if (!wanted(i)) continue;
-      const [from, to] = [spans[2 * i], spans[2 * i + 1]];
+      const from = spans[2 * i];
+      const to = spans[2 * i + 1];
       const place = this.#place(bytes, from, to);
       if (this.#table[place] < 0) this.#table[place] = i;
       if (to - from > this.longest) this.longest = to - from;

@@ -69,7 +69,7 @@ export class Tokenizer {
     /** Every token that ends an answer. */
     this.eogIds = endIds(vocab);
     /** Texts that steer a chat, so that a message must not become them. */
-    this.controlTexts = Array.from(idsOf(vocab, (id) => steers(vocab, id)), (id) => tokens.at(id) ?? '').filter((text) => text !== '');
+    this.controlTexts = idsOf(vocab, (id) => steers(vocab, id)).map((id) => tokens.at(id) ?? '').filter((text) => text !== '');
   }
 
   /**
@@ -166,8 +166,10 @@ export class Tokenizer {
 /** @typedef {Map<string, any>} Node character -> Node; '' -> id of the text that ends here */
 
 /** @param {Vocab} vocab @param {(id: number) => boolean} wanted */
-function* idsOf({ tokens }, wanted) {
-  for (let id = 0; id < tokens.length; id++) if (wanted(id)) yield id;
+function idsOf({ tokens }, wanted) {
+  const ids = [];
+  for (let id = 0; id < tokens.length; id++) if (wanted(id)) ids.push(id);
+  return ids;
 }
 
 /** @param {Vocab} vocab @param {(type: number | undefined) => boolean} wanted @returns {Node} */
