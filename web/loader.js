@@ -290,6 +290,11 @@ export class Loader {
    * @returns {EngineInfo}
    */
   bind() {
+    this.#bind();
+    return this.info;
+  }
+
+  #bind() {
     if (this.state === 'header') throw new ModelError('STATE', 'the header is not whole');
     if (!this.#bound) {
       const small =
@@ -299,17 +304,15 @@ export class Loader {
       this.#plan(this.#instance, this.#options.contextLength ?? 0);
       this.#bound = true;
     }
-    return this.info;
   }
 
   /**
    * bind(), with 64-bit addresses where the model needs them, they are to be had, and no variant was asked
    * for.
-   * @returns {Promise<EngineInfo>}
    */
   async plan() {
     try {
-      return this.bind();
+      this.#bind();
     } catch (error) {
       const tooLarge = error instanceof ModelError && error.code === 'MEMORY' && this.#instance.info('bytes_now') > ADDRESSABLE;
       const wide = tooLarge && !this.#wide && this.#options.variant === undefined ? wideVariant(this.#variant) : undefined;
@@ -317,7 +320,7 @@ export class Loader {
       this.#variant = wide;
       this.#module = await this.#compile();
       this.#instance = this.#copyOf(this.#instance, 0, HEADER_MAXIMUM);
-      return this.bind();
+      this.#bind();
     }
   }
 
