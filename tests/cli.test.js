@@ -125,6 +125,8 @@ test('run streams the continuation, the same from every form of prompt', async (
   assert.equal(await good([...RUN, '--prompt=hello there']), text);
   assert.equal(await good([...RUN, '--prompt', '-'], { input: 'hello there' }), text);
   assert.equal(await good(RUN, { input: 'hello there' }), text);
+  assert.equal(await good(RUN, { input: 'hello there\n' }), text, 'as echo ends it');
+  assert.notEqual(await good(RUN, { input: 'hello there\n\n' }), text);
   const {
     text: same,
     tokens,

@@ -50,12 +50,13 @@ async function answer(generation, { json }, end) {
   if (result.reason === 'context') warn('the context is full: the answer ends here');
 }
 
-/** @param {Options} options */
+/** Of a pipe without the line break that ends it: a model would go on behind it, in a line of its own.
+ * @param {Options} options */
 async function promptOf({ prompt }) {
   if (prompt !== undefined && prompt !== '-') return prompt;
   if (prompt === undefined && process.stdin.isTTY)
     throw new UsageError('run needs --prompt TEXT, or a text on stdin');
-  return readStdin();
+  return (await readStdin()).replace(/\r?\n$/, '');
 }
 
 /**

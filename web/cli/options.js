@@ -46,7 +46,7 @@ function date(text) {
 
 /** @type {Record<string, Option>} */
 const OPTIONS = {
-  prompt: { value: 'TEXT', about: "what to continue; '' starts from BOS alone, - reads stdin" },
+  prompt: { value: 'TEXT', about: "what to continue; '' starts from BOS alone, - reads stdin up to the line break that ends it" },
   system: { value: 'TEXT', about: 'what the model is told before the conversation' },
   message: { value: 'TEXT', many: true, about: 'a user turn, instead of stdin; may be repeated' },
   'max-tokens': { value: 'N', read: integer(0), about: 'end after so many tokens' },
