@@ -1,7 +1,7 @@
 /* team.h: the whole threading model. Every worker runs the same program, with barriers between steps; what a
- * step has to do is shared out: each worker has a run of its own, and who is through with it helps the others, so that
- * a slow core, or one that other programs want too, holds nobody up for long. Nothing can fail inside. Worker 0 is whoever calls lm_eval;
- * the others sit in team_work. With one worker a barrier is nothing. */
+ * step has to do is shared out: each worker has a run of its own, and who is through with it helps the others, so
+ * that a slow core, or one that other programs want too, holds nobody up for long. Nothing can fail inside. Worker 0
+ * is whoever calls lm_eval; the others sit in team_work. With one worker a barrier is nothing. */
 #pragma once
 #include "base.h"
 

@@ -38,7 +38,8 @@ INLINE size_t kquant_strips_off(const struct kquant_form *f) { return f->block_b
 
 /* Sums of u7 are two int16 to a row: one dot with the scale in both adds and scales them. */
 INLINE bool kquant_pairs(bool u7) { return u7 && !VEC_HAS_DOT; }
-/* Or they are int32, and times a scale below 2^24: floats multiply them as exactly, in one step where many x86 take two. */
+/* Or they are int32, and times a scale below 2^24: floats multiply them as exactly, in one step where many x86
+ * take two. */
 INLINE bool kquant_floats(bool u7) { return u7 && VEC_HAS_DOT; }
 
 /* Of rows 4v .. 4v + 3, in the form that kquant_scaled takes. */
