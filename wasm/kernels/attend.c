@@ -43,6 +43,29 @@ INLINE void attend_convert(const uint32_t type, const uint8_t *p, float *o, size
     UNROLLED for (int j = 0; j < 2; j++) v_store(o + i + 4 * j, attend_half(type, p + attend_bytes(type, i), j, w));
 }
 
+/* One function for all types of the cache; inlined into each it is no faster. */
+__attribute__((noinline)) void attend_softmax(const struct attend *a, uint32_t i, float *s, float scale) {
+  const struct exp_constants e = exp_constants();
+  const uint32_t from = a->first[i] & ~3u, to = a->n_seen[i];
+  a->max[i] = -__builtin_inff(), a->sum[i] = 0;
+  if (a->first[i] == to) return;
+  if (a->soft_cap != 0)
+    for (uint32_t t = from; t < to; t += 4) v_store(s + t, v_soft_cap(v_load(s + t), a->soft_cap, &e));
+  /* lanes outside weigh e^-87, and are never multiplied with V */
+  for (uint32_t t = from; t < a->first[i]; t++) s[t] = -__builtin_inff();
+  for (uint32_t t = to; t % 4; t++) s[t] = -__builtin_inff();
+  v128_t m = v_load(s + from), total = v_i32(0);
+  for (uint32_t t = from + 4; t < to; t += 4) m = v_pmax(m, v_load(s + t));
+  a->max[i] = v_max_lane(m);
+  m = v_f32(a->max[i]);
+  ROLLED for (uint32_t t = from; t < to; t += 4) {
+    const v128_t w = v_exp(v_sub(v_load(s + t), m), &e);
+    v_store(s + t, v_mul(w, v_f32(scale)));
+    total = v_add(total, w);
+  }
+  a->sum[i] = v_sum(total);
+}
+
 /* Scores of a run for n vectors. */
 INLINE void attend_scores(const uint32_t type, const int n, const uint8_t *run, const float *q, float *s, uint32_t D,
                           float scale, const struct attend_words *w) {
@@ -141,7 +164,6 @@ INLINE struct attend_runs attend_block(const uint32_t type, const void *rows, ui
 INLINE void attend_typed(const uint32_t type, const uint32_t as, const struct attend *a) {
   const uint32_t D = a->head_dim;
   float *q = a->scratch, *s = q + ATTEND_VECTORS * (size_t)D, *block = type == as ? 0 : s + ATTEND_VECTORS * KV_CHUNK;
-  const struct exp_constants e = exp_constants();
   const struct attend_words w = attend_words();
   const struct attend_span all = attend_span(a, 0, a->n_vectors);
   const uint32_t from = all.from / BLOCK * BLOCK;
@@ -150,7 +172,7 @@ INLINE void attend_typed(const uint32_t type, const uint32_t as, const struct at
       q[(i / GROUP * D + d) * GROUP + i % GROUP] = a->q[(size_t)i * D + d] * Q_SCALE(type);
   for (uint32_t t = from; t < all.to; t += BLOCK)
     attend_block_scores(as, a, attend_block(type, a->k, t, D, block, &w), t, q, s, a->scale * S_SCALE(type), &w);
-  for (uint32_t i = 0; i < a->n_vectors; i++) attend_softmax(a, i, s + (size_t)i * KV_CHUNK, W_SCALE(type), &e);
+  for (uint32_t i = 0; i < a->n_vectors; i++) attend_softmax(a, i, s + (size_t)i * KV_CHUNK, W_SCALE(type));
   zero_bytes(a->o, a->n_vectors * (size_t)D * sizeof *a->o);
   for (uint32_t t = from; t < all.to; t += BLOCK)
     attend_block_values(as, a, attend_block(type, a->v, t, D, block, &w), t, s, &w);

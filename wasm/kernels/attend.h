@@ -33,27 +33,8 @@ INLINE struct attend_span attend_span(const struct attend *a, uint32_t i, uint32
   return all;
 }
 
-/* Scores of vector i to weights. */
-INLINE void attend_softmax(const struct attend *a, uint32_t i, float *s, float scale, const struct exp_constants *e) {
-  const uint32_t from = a->first[i] & ~3u, to = a->n_seen[i];
-  a->max[i] = -__builtin_inff(), a->sum[i] = 0;
-  if (a->first[i] == to) return;
-  if (a->soft_cap != 0)
-    for (uint32_t t = from; t < to; t += 4) v_store(s + t, v_soft_cap(v_load(s + t), a->soft_cap, e));
-  /* lanes outside weigh e^-87, and are never multiplied with V */
-  for (uint32_t t = from; t < a->first[i]; t++) s[t] = -__builtin_inff();
-  for (uint32_t t = to; t % 4; t++) s[t] = -__builtin_inff();
-  v128_t m = v_load(s + from), total = v_i32(0);
-  for (uint32_t t = from + 4; t < to; t += 4) m = v_pmax(m, v_load(s + t));
-  a->max[i] = v_max_lane(m);
-  m = v_f32(a->max[i]);
-  ROLLED for (uint32_t t = from; t < to; t += 4) {
-    const v128_t w = v_exp(v_sub(v_load(s + t), m), e);
-    v_store(s + t, v_mul(w, v_f32(scale)));
-    total = v_add(total, w);
-  }
-  a->sum[i] = v_sum(total);
-}
+/* Scores of vector i to weights times `scale`, and their sum without it; lanes that it does not see hold anything. */
+void attend_softmax(const struct attend *a, uint32_t i, float *s, float scale);
 
 size_t attend_ints_scratch(uint32_t head_dim);
 void attend_ints_chunk(const struct attend *a);

@@ -156,7 +156,6 @@ INLINE void ints_typed(const uint32_t type, const struct attend *a) {
   const uint32_t D = a->head_dim;
   const size_t block = ints_block_bytes(type), run = block * (D / DIMS), plane = block * (KV_CHUNK / RUN);
   const struct ints_scratch z = ints_place(a);
-  const struct exp_constants e = exp_constants();
   const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112);
   const struct attend_span all = attend_span(a, 0, a->n_vectors);
   const struct attend_span in = {all.from & ~(uint32_t)(RUN - 1), (uint32_t)align_up(all.to, RUN)};
@@ -164,7 +163,7 @@ INLINE void ints_typed(const uint32_t type, const struct attend *a) {
   for (uint32_t t = in.from; t < in.to; t += RUN)
     for (uint32_t i = 0; i < a->n_vectors; i += GROUP)
       FOR_GROUP(a->n_vectors - i, ints_scores(type, N, (const uint8_t *)a->k + attend_run(t) * run, z, i, t, D))
-  for (uint32_t i = 0; i < a->n_vectors; i++) attend_softmax(a, i, z.s + (size_t)i * KV_CHUNK, 1, &e);
+  for (uint32_t i = 0; i < a->n_vectors; i++) attend_softmax(a, i, z.s + (size_t)i * KV_CHUNK, 1);
   for (uint32_t b = 0; b < D / DIMS; b++) {
     const uint8_t *values = (const uint8_t *)a->v + b * plane;
     float scales[KV_CHUNK];
