@@ -82,11 +82,15 @@ static inline uint64_t packed_bytes(const struct mat_kernels *k, uint64_t n_rows
 
 /* Types of KV cache, rows of kv.def. */
 enum kv_type {
-#define KV_TYPE(id, name, items, bytes) KV_##id,
+#define KV_TYPE(id, name, items, bytes, row) KV_##id,
 #include "kv.def"
 #undef KV_TYPE
   N_KV_TYPES
 };
+
+/* q16: integers of 14 bits in 16, x = q * scale with one scale per row, an f32: max |x| / KV_Q16_MOST. 32 products of
+ * two of them fit an int32, and they are as near as f16. NaN or infinity in a row is one of all its numbers. */
+enum { KV_Q16_MOST = 8191 };
 
 /* Non-linearities of the feed-forward part: x / (1 + e^-x), and the tanh form of GELU,
  * x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). */

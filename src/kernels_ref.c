@@ -86,7 +86,7 @@ static void ref_act_make(const struct act *a, const float *x, size_t x_stride, u
 
 /* e^x for x <= 709: 2^n e^r with |r| <= ln 2 / 2 and the series to r^13, which ends below 1e-16. */
 static double ref_exp(double x) {
-  if (x < -700) return 0;
+  if (x != x || x < -700) return x != x ? x : 0;
   const double t = x * 1.4426950408889634, n = (double)(int)(t + (t < 0 ? -0.5 : 0.5));
   const double r = x - n * 0.6931471803691238 - n * 1.9082149292705877e-10;
   double sum = 1;
@@ -160,12 +160,31 @@ static void ref_rope_halves(float *x, const float *c, const float *s, uint32_t n
 
 /* Position t of rows of head_dim values. */
 static uint8_t *ref_row(uint32_t kv_type, const void *rows, uint32_t t, uint32_t head_dim) {
-  static const uint8_t sizes[N_KV_TYPES][2] = {
-#define KV_TYPE(id, name, items, bytes) {items, bytes},
+  static const uint8_t sizes[N_KV_TYPES][3] = {
+#define KV_TYPE(id, name, items, bytes, row) {items, bytes, row},
 #include "kv.def"
 #undef KV_TYPE
   };
-  return (uint8_t *)rows + (size_t)t * (head_dim / sizes[kv_type][0] * sizes[kv_type][1]);
+  return (uint8_t *)rows + (size_t)t * (head_dim / sizes[kv_type][0] * sizes[kv_type][1] + sizes[kv_type][2]);
+}
+
+/* Integers up to KV_Q16_MOST, then their scale. */
+static void ref_q16_store(const float *x, uint8_t *row, uint32_t n) {
+  uint32_t bits = 0; /* of the largest magnitude; NaN is above all */
+  for (uint32_t i = 0; i < n; i++) bits = LM_MAX(bits, f32_bits(x[i]) & 0x7fffffff);
+  const float most = f32_from_bits(bits), scale = most / KV_Q16_MOST;
+  const float inverse = most > 0x1p-111f ? KV_Q16_MOST / most : 0, round = 0x1.8p23f;
+  for (uint32_t i = 0; i < n; i++) {
+    const int16_t q = (int16_t)(int32_t)(f32_bits(x[i] * inverse + round) - f32_bits(round));
+    copy_bytes(row + i * sizeof q, &q, sizeof q);
+  }
+  copy_bytes(row + n * sizeof(int16_t), &scale, sizeof scale);
+}
+
+static void ref_q16_load(const uint8_t *row, uint32_t n, float *out) {
+  float scale;
+  copy_bytes(&scale, row + n * sizeof(int16_t), sizeof scale);
+  for (uint32_t i = 0; i < n; i++) out[i] = scale * (float)(int16_t)read_u16(row + i * sizeof(int16_t));
 }
 
 static void ref_kv_store(uint32_t kv_type, const float *x, void *rows, uint32_t t, uint32_t head_dim) {
@@ -174,6 +193,7 @@ static void ref_kv_store(uint32_t kv_type, const float *x, void *rows, uint32_t 
     case KV_F32: copy_bytes(row, x, head_dim * sizeof *x); break;
     case KV_Q8_0: quant_from_float_Q8_0(x, row, head_dim); break;
     case KV_Q4_0: quant_from_float_Q4_0(x, row, head_dim); break;
+    case KV_Q16: ref_q16_store(x, row, head_dim); break;
     default:
       for (uint32_t i = 0; i < head_dim; i++) {
         const f16 h = f16_from_f32(x[i]);
@@ -188,6 +208,7 @@ static void ref_kv_load(uint32_t kv_type, const void *rows, uint32_t t, uint32_t
     case KV_F32: copy_bytes(out, row, head_dim * sizeof *out); break;
     case KV_Q8_0: quant_to_float_Q8_0(row, out, head_dim); break;
     case KV_Q4_0: quant_to_float_Q4_0(row, out, head_dim); break;
+    case KV_Q16: ref_q16_load(row, head_dim, out); break;
     default: quant_to_float_F16(row, out, head_dim);
   }
 }

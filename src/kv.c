@@ -2,7 +2,7 @@
 #include "kv.h"
 
 const struct kv_shape kv_shapes[N_KV_TYPES] = {
-#define KV_TYPE(id, name, items, bytes) {name, items, bytes},
+#define KV_TYPE(id, name, items, bytes, row) {name, items, bytes, row},
 #include "kv.def"
 #undef KV_TYPE
 };
@@ -12,7 +12,7 @@ void kv_open(struct kv *kv, struct arena *a, uint32_t type, uint32_t n_layers, u
   *kv = (struct kv){
       .type = type, .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .n_ctx = n_ctx, .arena = a};
   kv->max_chunks = (n_ctx + KV_CHUNK - 1) / KV_CHUNK;
-  kv->row_bytes = head_dim / kv_shapes[type].items * kv_shapes[type].bytes;
+  kv->row_bytes = head_dim / kv_shapes[type].items * kv_shapes[type].bytes + kv_shapes[type].row;
   kv->chunk_bytes = (uint64_t)n_layers * 2 * n_kv_heads * KV_CHUNK * kv->row_bytes;
 }
 

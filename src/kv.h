@@ -14,6 +14,7 @@ enum { KV_SEQS = 32 };
 struct kv_shape {
   const char *name;
   uint32_t items, bytes; /* values and bytes per block */
+  uint32_t row;          /* bytes beside the blocks of a row */
 };
 extern const struct kv_shape kv_shapes[N_KV_TYPES];
 

@@ -146,7 +146,7 @@ test('info says what the model is and how it runs', async () => {
   const { info } = model;
   assert.deepEqual([info.architecture, info.quantisation, info.nLayers, info.dModel, info.nVocab], ['llama', 'Q8_0', 2, 64, 400]);
   assert.deepEqual([info.contextLength, info.trainedContextLength, info.hasTemplate, info.tokenizer], [256, 256, true, 'smollm']);
-  assert.deepEqual([info.threads, info.precision, info.kvType], [1, 'high', 'f16']);
+  assert.deepEqual([info.threads, info.precision, info.kvType], [1, 'high', 'q16']);
   assert.ok(info.bytes.memory > info.bytes.weights && info.bytes.weights > 0 && info.bytes.kvPerToken > 0);
   const other = await load(path, { threads: 2, contextLength: 100, kvType: 'f32', precision: 'fast', variant: 'simd-mt' });
   assert.deepEqual(

@@ -67,10 +67,12 @@ test('the cache of known models, to the byte, in every type, also where the mode
       assert.equal(found.kv[type].perToken, 2 * bytes * layers * (kvHeads ?? heads) * headSize, `${name}, ${type}`);
       assert.equal(found.kv[type].context, 32768 * found.kv[type].perToken, `${name}, ${type}`);
     }
+    const rows = 2 * layers * (kvHeads ?? heads);
+    assert.equal(found.kv.q16.perToken, rows * (2 * headSize + 4), `${name}, q16`);
     assert.deepEqual([found.runs, found.fits], [false, false], name);
     assert.match(found.reason, /./);
   }
-  const palm = await estimate(headerOf('palm', { layers: 118, heads: 48, kvHeads: 1, headSize: 256 }));
+  const palm = await estimate(headerOf('palm', { layers: 118, heads: 48, kvHeads: 1, headSize: 256 }), { kvType: 'f16' });
   assert.match(palm.reason, /palm/);
   assert.equal(palm.bytes.total, 100 * 32 * 4 + 8192 * 120832, 'the weights in the file, and 8192 tokens');
 });
@@ -86,8 +88,8 @@ test('keys of their own size, heads that differ by layer, and files that do not 
 });
 
 test('the types of the cache are those of the engine', () => {
-  const rows = readFileSync(new URL('../src/kv.def', import.meta.url), 'utf8').matchAll(/^KV_TYPE\(\w+, *"(\w+)", *(\d+), *(\d+)\)/gm);
-  const known = Object.fromEntries([...rows].map(([, name, values, bytes]) => [name, [Number(values), Number(bytes)]]));
+  const rows = readFileSync(new URL('../src/kv.def', import.meta.url), 'utf8').matchAll(/^KV_TYPE\(\w+, *"(\w+)", *(\d+), *(\d+), *(\d+)\)/gm);
+  const known = Object.fromEntries([...rows].map(([, name, ...numbers]) => [name, numbers.map(Number)]));
   assert.deepEqual(KV_TYPES, known);
 });
 

@@ -326,21 +326,24 @@ test('generated models: every shape, type and variant against the oracle', async
     t.diagnostic(`${key}: ${difference.toExponential(1)}`);
 });
 
-for (const kvType of ['f16', 'q8_0', 'q4_0'])
+for (const kvType of ['q16', 'f16', 'q8_0', 'q4_0'])
   test(`generated models: the ${kvType} cache rounds as it says`, () => assertRounding(kvType));
 
 async function assertRounding(kvType) {
   const file = makeModel({ nHeads: 4, nKvHeads: 2, headDim: 64 });
-  const tokens = someTokens(40, SHAPE.nVocab);
-  const reference = new Oracle(file, { kv: kvType }).run(tokens);
+  /* q16's steps are so fine that the noise of f32 turns some of many integers */
+  const tokens = someTokens(kvType === 'q16' ? 9 : 40, SHAPE.nVocab);
+  const stored = new Oracle(file, { kv: kvType }).run(tokens);
+  const met = new Oracle(file, { kv: kvType, attention: kvType }).run(tokens);
   const exact = new Oracle(file).run(tokens);
   for (const build of GOLDEN_BUILDS) {
     await using([build, file, { kvType }], (engine) => {
       const logits = allLogits(engine, tokens);
       const from = (rows) => median(logits.map((own, i) => maxDifference(own, rows[i])));
+      const reference = from(build.name === 'ref' ? stored : met);
       assert.ok(
-        from(reference) < 0.1 * from(exact),
-        `${build.name}: ${from(reference)} from the rounded cache, ${from(exact)} from the exact one`,
+        reference < 0.1 * from(exact),
+        `${build.name}: ${reference} from the rounded cache, ${from(exact)} from the exact one`,
       );
     });
   }

@@ -28,9 +28,9 @@ const WIDE_HEADS = makeModel({ ...SHAPE, nHeads: 6, nKvHeads: 2, headDim: 64, ty
 /** Every model that is worth telling apart: type, precision, type of the cache. */
 const MODES = Object.keys(TYPES).flatMap((type) =>
   (isQuantised(type) ? ['high', 'fast'] : ['high']).flatMap((precision) =>
-    ['f16', 'f32'].map((kvType) => ({ type, precision, kvType, file: FILES[type] })),
+    ['q16', 'f32'].map((kvType) => ({ type, precision, kvType, file: FILES[type] })),
   ),
-).concat(['q8_0', 'q4_0', 'f16'].map((kvType) => ({ type: 'Q4_0', precision: 'high', kvType, file: WIDE_HEADS })));
+).concat(['q16', 'f16', 'q8_0', 'q4_0'].map((kvType) => ({ type: 'Q4_0', precision: 'high', kvType, file: WIDE_HEADS })));
 
 function hash(rows) {
   const h = createHash('sha256');
@@ -161,7 +161,7 @@ test('sequences interleaved in one eval compute what each does alone', async (t)
   });
 });
 
-for (const kvType of ['f16', 'q4_0'])
+for (const kvType of ['q16', 'f16', 'q4_0'])
   test(`a fork goes its own way, and so does what it was forked from: ${kvType}`, (t) => assertForks(t, kvType));
 
 async function assertForks(t, kvType) {
@@ -196,7 +196,7 @@ async function assertForks(t, kvType) {
   });
 }
 
-for (const [file, kvType] of [[FILES.Q4_1, 'f16'], [WIDE_HEADS, 'q8_0'], [WIDE_HEADS, 'q4_0']])
+for (const [file, kvType] of [[FILES.Q4_1, 'q16'], [FILES.Q4_1, 'f16'], [WIDE_HEADS, 'q8_0'], [WIDE_HEADS, 'q4_0']])
   test(`a rewound sequence remembers nothing of what it lost: ${kvType}`, (t) => assertRewinds(t, file, kvType));
 
 async function assertRewinds(t, file, kvType) {

@@ -14,7 +14,7 @@ import { headProbe, shown } from './kit/probes.js';
 const [build] = BUILDS;
 const PAGE = 65536;
 /** Values per block, bytes per block. */
-const KV_BLOCKS = { f16: [1, 2], f32: [1, 4], q8_0: [32, 34], q4_0: [32, 18] };
+const KV_BLOCKS = { q16: [1, 2, 4], f16: [1, 2, 0], f32: [1, 4, 0], q8_0: [32, 34, 0], q4_0: [32, 18, 0] };
 
 /**
  * Public shapes: layers, query heads, key/value heads, head size; bytes of f16 cache per token as
@@ -52,9 +52,9 @@ const headsOnly = (nLayers, nHeads, nKvHeads, headDim) =>
 test('bytes of cache per token: 2 x bytes x layers x KV heads x head size', async () => {
   for (const [name, nLayers, nHeads, nKvHeads, headDim, published] of PUBLIC) {
     const file = headsOnly(nLayers, nHeads, nKvHeads, headDim);
-    for (const [kvType, [values, bytes]] of Object.entries(KV_BLOCKS).filter(([, [values]]) => headDim % values === 0)) {
+    for (const [kvType, [values, bytes, row]] of Object.entries(KV_BLOCKS).filter(([, [values]]) => headDim % values === 0)) {
       const info = await planned(file, { kvType, contextLength: 1024 });
-      assert.equal(info.bytesKvToken, (2 * nLayers * nKvHeads * headDim * bytes) / values, `${name}, ${kvType}`);
+      assert.equal(info.bytesKvToken, 2 * nLayers * nKvHeads * ((headDim * bytes) / values + row), `${name}, ${kvType}`);
       assert.equal(info.bytesChunk, info.chunkTokens * info.bytesKvToken, name);
       if (kvType === 'f16') assert.equal(info.bytesKvToken, published, name);
       assert.deepEqual(
@@ -80,7 +80,7 @@ test('a quantised cache takes whole blocks: 12,240 and 6,480 bytes for SmolLM2, 
 
 test('no precision is lost above 2^32', async () => {
   const at = async (nKvHeads, contextLength) => {
-    const { bytesKvToken } = await planned(headsOnly(80, 64, nKvHeads, 128), { contextLength });
+    const { bytesKvToken } = await planned(headsOnly(80, 64, nKvHeads, 128), { kvType: 'f16', contextLength });
     return bytesKvToken * contextLength;
   };
   assert.equal(await at(64, 32768), 85899345920);
@@ -193,7 +193,7 @@ test('the cache grows by one chunk per 256 positions, measured on the memory', a
   }
   /* The heads of SmolLM2: a chunk of 5,898,240 bytes, which is 90 pages. */
   const smollm = makeModel({ nLayers: 30, dModel: 64, nHeads: 9, nKvHeads: 3, headDim: 64, dFf: 32, nVocab });
-  await using([build, smollm, { contextLength: 1024 }], (engine) => {
+  await using([build, smollm, { contextLength: 1024, kvType: 'f16' }], (engine) => {
     assert.equal(engine.info.bytesChunk, 5898240);
     assertGrowth(engine);
   });
@@ -268,7 +268,7 @@ function assertLean(engine, name) {
 }
 
 test('stories260K: its numbers', { skip: absent() }, () =>
-  using([build, fixture('models/stories260K.gguf'), {}], (engine) => {
+  using([build, fixture('models/stories260K.gguf'), { kvType: 'f16' }], (engine) => {
     const { nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, nCtx, bytesKvToken, tied } = engine.info;
     assert.deepEqual(
       [nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, nCtx],
@@ -286,7 +286,7 @@ test('SmolLM2: its numbers', { skip: absent(SMOLLM2.path) }, async () => {
   assert.ok(Math.abs(gigaOpsToken - 2e-9 * products(loader)) < 1e-12);
   loader.close();
   assert.equal((await header(build, SMOLLM2.path, { kvType: 'f32' })).bind().bytesKvToken, 46080);
-  await using([build, SMOLLM2.path, { contextLength: 1024, precision: 'fast' }], (engine) => {
+  await using([build, SMOLLM2.path, { contextLength: 1024, precision: 'fast', kvType: 'f16' }], (engine) => {
     const { nLayers, nHeads, nKvHeads, headDim, dFf, dModel, nVocab, bytesKvToken, bytesChunk, tied } =
       engine.info;
     assert.deepEqual(
@@ -339,7 +339,7 @@ test('memory of other shapes: weights as in the file and the cache, 5 % and 8 Mi
   ];
   for (const [name, shape] of shapes) {
     for (const type of ['F32', 'F16', 'Q8_0', 'Q4_1']) {
-      for (const kvType of ['f16', 'f32']) {
+      for (const kvType of ['q16', 'f32']) {
         await using([build, zeros({ ...shape, type }), { kvType }], (engine) => {
           const what = `${name}, ${type}, ${kvType}`;
           assertLean(engine, what);

@@ -82,8 +82,13 @@ INLINE v128_t v_look_up(v128_t table, v128_t i) { return wasm_i8x16_relaxed_swiz
 #else
 INLINE v128_t v_look_up(v128_t table, v128_t i) { return wasm_i8x16_swizzle(table, i); }
 #endif
-#define v_lane(a, i) wasm_f32x4_extract_lane(a, i)
-#define v_lane32(a, i) wasm_i32x4_extract_lane(a, i)
+/* Lanes; i is a constant once loops are unrolled. */
+typedef float v_f32x4 __attribute__((vector_size(16)));
+typedef int32_t v_i32x4 __attribute__((vector_size(16)));
+typedef int16_t v_i16x8 __attribute__((vector_size(16)));
+INLINE float v_lane(v128_t a, int i) { return ((v_f32x4)a)[i]; }
+INLINE int32_t v_lane32(v128_t a, int i) { return ((v_i32x4)a)[i]; }
+INLINE int16_t v_lane16(v128_t a, int i) { return ((v_i16x8)a)[i]; }
 
 #if VEC_HAS_RELAXED
 /* 16 products of int8, added in pairs to int16. u7 must be 0..127: above, x86 and ARM differ. */

@@ -91,6 +91,7 @@ INLINE uint8_t emu_look_up(const v128_t *table, uint8_t i) {
 INLINE v128_t v_look_up(v128_t table, v128_t at) { EMU_LANES(u8, emu_look_up(&table, at.u8[i])); }
 INLINE float v_lane(v128_t a, int i) { return a.f32[i]; }
 INLINE int32_t v_lane32(v128_t a, int i) { return a.i32[i]; }
+INLINE int16_t v_lane16(v128_t a, int i) { return a.i16[i]; }
 
 #if VEC_HAS_RELAXED
 INLINE int emu_product_u7(int8_t a, uint8_t u7) {

@@ -6,19 +6,20 @@ import { ModelError } from './errors.js';
 import { ADDRESSABLE, createMemory } from './instance.js';
 
 /**
- * Types of the cache, those of src/kv.def: values per block, bytes per block.
- * @type {Record<string, [values: number, bytes: number]>}
+ * Types of the cache, those of src/kv.def: values per block, bytes per block, bytes per row beside.
+ * @type {Record<string, [values: number, bytes: number, row: number]>}
  */
-export const KV_TYPES = { f16: [1, 2], f32: [1, 4], q8_0: [32, 34], q4_0: [32, 18] };
+export const KV_TYPES = { q16: [1, 2, 4], f16: [1, 2, 0], f32: [1, 4, 0], q8_0: [32, 34, 0], q4_0: [32, 18, 0] };
 const MOST_CONTEXT = 8192;
 
 /** @typedef {import('./loader.js').Loader} Loader */
 
 /**
- * Numbers of the cache per token, keys and values of all layers; undefined where the file's keys don't say.
+ * Rows of the cache per token, the keys and values of all heads of all layers, and the numbers in them; none where the
+ * file's keys don't say.
  * @param {Loader} loader
  */
-function valuesPerToken(loader) {
+function cachePerToken(loader) {
   const architecture = loader.meta('general.architecture');
   const key = (/** @type {string} */ name) => {
     const value = loader.meta(`${architecture}.${name}`);
@@ -30,10 +31,10 @@ function valuesPerToken(loader) {
   const [width] = key('embedding_length') ?? [];
   const [keyLength = width / /** @type {number[]} */ (heads)?.[0]] = key('attention.key_length') ?? [];
   const [valueLength = keyLength] = key('attention.value_length') ?? [];
-  if (!kvHeads) return undefined;
+  if (!kvHeads) return { rows: 0, values: 0 };
   const allHeads = kvHeads.length > 1 ? kvHeads.reduce((a, b) => a + b, 0) : layers * kvHeads[0];
   const values = allHeads * (keyLength + valueLength);
-  return Number.isFinite(values) ? values : undefined;
+  return Number.isFinite(values) ? { rows: 2 * allHeads, values } : { rows: 0, values: 0 };
 }
 
 /**
@@ -91,7 +92,7 @@ function refused(total, wide) {
  * @param {{ contextLength?: number, kvType?: string, memoryLimit?: number }} options
  * @returns {Promise<import('./index.js').Estimate>}
  */
-export async function estimate(loader, { contextLength, kvType = 'f16', memoryLimit = loader.addressable }) {
+export async function estimate(loader, { contextLength, kvType = 'q16', memoryLimit = loader.addressable }) {
   if (!Object.hasOwn(KV_TYPES, kvType)) {
     throw new RangeError(`kvType is '${kvType}', must be one of ${Object.keys(KV_TYPES).join(', ')}`);
   }
@@ -100,8 +101,11 @@ export async function estimate(loader, { contextLength, kvType = 'f16', memoryLi
   const text = (/** @type {string} */ key) => loader.meta(key)?.toString();
   const trained = Number(loader.meta(`${info.architecture}.context_length`) ?? 0);
   const context = contextLength ?? (info.nCtx || Math.min(trained || MOST_CONTEXT, MOST_CONTEXT));
-  const values = valuesPerToken(loader) ?? 0;
-  const perToken = (/** @type {string} */ type) => (values / KV_TYPES[type][0]) * KV_TYPES[type][1];
+  const { rows, values } = cachePerToken(loader);
+  const perToken = (/** @type {string} */ type) => {
+    const [items, bytes, row] = KV_TYPES[type];
+    return (values / items) * bytes + rows * row;
+  };
   const bytes = bytesOf(loader, context, perToken(kvType));
   const needs = `it needs ${bytes.total} bytes of memory (weights ${bytes.weights}, cache ${bytes.kv})`;
   const wide = info.variant.includes('-m64');

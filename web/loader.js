@@ -24,7 +24,7 @@ const SMALL_MODEL = 500e6;
  *   'relaxed-m64-mt'; default: the best that runs here, -m64 only for models that need it
  * @property {number} [threads]  default: half of the logical cores, 1 to 8, where shared memory is to be had
  * @property {number} [contextLength]  positions per sequence; default: the model's, at most 8192 and what fits
- * @property {string} [kvType]  'f16' (default), 'f32', 'q8_0', 'q4_0'
+ * @property {string} [kvType]  'q16' (default), 'f16', 'f32', 'q8_0', 'q4_0'
  * @property {string} [precision]  'fast', 'high'; default: high below 500 M parameters
  * @property {import('./rope.js').RopeOptions} [rope]  in place of what the file says
  * @property {number} [fileBytes]  the file's whole length, where known: a truncated one is then refused at once

@@ -10,7 +10,8 @@
  *
  * Options put single roundings of the engine into the exact pass, or break it on purpose:
  *   activations  'fast' | 'high'   inputs of quantised matrices rounded to 8 or 15 bits per block of 32
- *   kv           'f16' | 'q8_0' | 'q4_0'   keys and values rounded as such a cache stores them
+ *   kv           'q16' | 'f16' | 'q8_0' | 'q4_0'   keys and values rounded as such a cache stores them
+ *   attention    'q16'             queries and weights rounded as they meet such a cache
  *   pairing      'halves'          the other way to pair RoPE's dimensions (wrong for llama)
  *   kvHead       (h, nHeads, nKvHeads) => index    which KV head query head h reads
  */
@@ -54,7 +55,29 @@ function roundScaled(x, scaleOf, toInteger) {
   return out;
 }
 
+const Q16_MOST = 8191;
+const Q16_SPAN = 32;
+const largest = (x) => x.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
+
+/** x as integers up to Q16_MOST with one scale for each `length`. */
+function roundQ16(x, length) {
+  const out = Float64Array.from(x);
+  for (let at = 0; at < x.length; at += length) {
+    const row = out.subarray(at, at + length);
+    const max = largest(row);
+    if (max > 0) row.forEach((v, i) => (row[i] = (roundToEven((v * Q16_MOST) / max) * max) / Q16_MOST));
+  }
+  return out;
+}
+
+/** Weights of values, times whose scales they are integers: each span of positions has one scale. */
+function roundWeights(weights, rows) {
+  const scales = rows.map(largest);
+  return roundQ16(weights.map((w, t) => w * scales[t]), Q16_SPAN).map((w, t) => (scales[t] > 0 ? w / scales[t] : 0));
+}
+
 const STORES = {
+  q16: roundQ16,
   f32: (row) => row,
   f16: roundF16,
   q8_0: (row) => roundScaled(row, (most) => Math.abs(most) / 127, roundToEven),
@@ -193,18 +216,22 @@ export class Oracle {
   #attention(q, { k, v }) {
     const { nHeads, nKvHeads, headDim } = this.#arch;
     const kvHead = this.#options.kvHead ?? ((h) => Math.floor(h / (nHeads / nKvHeads)));
+    const isQ16 = this.#options.attention === 'q16';
     const out = new Float64Array(nHeads * headDim);
     for (let h = 0; h < nHeads; h++) {
       const at = kvHead(h, nHeads, nKvHeads) * headDim;
+      const own = q.subarray(h * headDim, (h + 1) * headDim);
+      const query = isQ16 ? roundQ16(own, headDim) : own;
       const scores = k.map((row) => {
         let dot = 0;
-        for (let i = 0; i < headDim; i++) dot += q[h * headDim + i] * row[at + i];
+        for (let i = 0; i < headDim; i++) dot += query[i] * row[at + i];
         return dot / Math.sqrt(headDim);
       });
       const max = scores.reduce((a, b) => Math.max(a, b));
       const weights = scores.map((s) => Math.exp(s - max));
       const sum = weights.reduce((a, b) => a + b);
-      weights.forEach((w, t) => {
+      const met = isQ16 ? roundWeights(weights, v.map((row) => row.subarray(at, at + headDim))) : weights;
+      met.forEach((w, t) => {
         for (let i = 0; i < headDim; i++) out[h * headDim + i] += (w / sum) * v[t][at + i];
       });
     }
@@ -213,7 +240,7 @@ export class Oracle {
 
   /** Appends one token; returns its logits. */
   step(token) {
-    const { dModel } = this.#arch;
+    const { dModel, headDim } = this.#arch;
     const store = STORES[this.#options.kv ?? 'f32'];
     const x = this.embedding.values.slice(token * dModel, (token + 1) * dModel);
     const position = this.#cache[0].k.length;
@@ -221,8 +248,8 @@ export class Oracle {
       const cache = this.#cache[l];
       const n = this.#norm(x, w.attnNorm);
       const q = this.#turn(this.#multiply(w.q, n, w.qBias), position);
-      cache.k.push(store(this.#turn(this.#multiply(w.k, n, w.kBias), position)));
-      cache.v.push(store(this.#multiply(w.v, n, w.vBias)));
+      cache.k.push(store(this.#turn(this.#multiply(w.k, n, w.kBias), position), headDim));
+      cache.v.push(store(this.#multiply(w.v, n, w.vBias), headDim));
       add(x, this.#multiply(w.o, this.#attention(q, cache), w.oBias));
       const m = this.#norm(x, w.ffnNorm);
       const gate = this.#multiply(w.gate, m);

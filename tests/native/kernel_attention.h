@@ -21,12 +21,12 @@ struct rows {
   uint8_t *k, *v;
 };
 static struct rows take_rows(uint32_t kv_type, uint32_t head_dim) {
-  static const uint32_t sizes[N_KV_TYPES][2] = {
-#define KV_TYPE(id, name, items, bytes) {items, bytes},
+  static const uint32_t sizes[N_KV_TYPES][3] = {
+#define KV_TYPE(id, name, items, bytes, row) {items, bytes, row},
 #include "../../src/kv.def"
 #undef KV_TYPE
   };
-  const size_t bytes = (size_t)KV_CHUNK * head_dim / sizes[kv_type][0] * sizes[kv_type][1];
+  const size_t bytes = KV_CHUNK * ((size_t)head_dim / sizes[kv_type][0] * sizes[kv_type][1] + sizes[kv_type][2]);
   return (struct rows){take(bytes), take(bytes)};
 }
 
@@ -85,7 +85,7 @@ static void check_attend(uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type
   float *out = take(n_vectors * head_dim * sizeof *out), *want = take(n_vectors * head_dim * sizeof *want);
   kernels_simd.attend_finish(simd[0].o, simd[0].sum, out, n_vectors, head_dim);
   kernels_ref.attend_finish(ref[0].o, ref[0].sum, want, n_vectors, head_dim);
-  const double limit = kv_type == KV_Q8_0 || kv_type == KV_Q4_0 ? 1e-4 : 3e-6; /* integers of 16 bits meet theirs */
+  const double limit = kv_type == KV_Q16 ? 4e-4 : kv_type == KV_Q8_0 || kv_type == KV_Q4_0 ? 1e-4 : 3e-6; /* of integers */
   for (uint32_t i = 0; i < n_vectors * head_dim; i++)
     check(simd[0].sum[i / head_dim] == 0 || magnitude(out[i] - want[i]) <= limit, "attention differs from float64");
   hash(simd[0].sum, n_vectors * sizeof(float));
@@ -128,7 +128,7 @@ static void check_attention(void) {
         for (size_t n = 0; n < LM_COUNT(seen); n++) {
           if (vectors[i] == 64 && dims[d] > 16 && n % 4) continue; /* ends of blocks are seen with fewer */
           const uint32_t type = (uint32_t)(n + i) % N_KV_TYPES;
-          check_attend(vectors[i], dims[d], dims[d] % 32 ? type % 2 : type, seen[n], (enum sight)((n + d) % N_SIGHTS));
+          check_attend(vectors[i], dims[d], dims[d] % 32 ? type % (KV_F32 + 1) : type, seen[n], (enum sight)((n + d) % N_SIGHTS));
         }
 }
 
@@ -185,6 +185,43 @@ static void check_quantiser(void) {
   finish();
 }
 
+/* Rows of q16 come back within half a step of their largest / KV_Q16_MOST: keys by queries of one each, values by
+ * seeing them alone. What is not finite stays so, in its own position only. */
+static void check_q16_of(const struct kernels *set) {
+  enum { D = 40 };
+  start("store q16", set == &kernels_ref, D, 0, 0, 0, 0);
+  const struct rows rows = take_rows(KV_Q16, D);
+  void *scratch = take(set->attend_scratch(D));
+  uint32_t first[D], n_seen[D];
+  float q[D * D] = {0}, o[D * D], key[D], sum[D], x[D];
+  const struct attend a = {.q = q, .first = first, .n_seen = n_seen, .n_vectors = D, .head_dim = D, .kv_type = KV_Q16,
+                           .k = rows.k, .v = rows.v, .scale = 1, .o = o, .max = key, .sum = sum, .scratch = scratch};
+  for (int i = 0; i < D; i++) q[i * D + i] = 1;
+  for (uint32_t n = 0; n < 600; n++) {
+    const uint32_t t = n % KV_CHUNK, odd = n / KV_CHUNK * 3; /* 0, or NaN and infinity in between */
+    float most = 0;
+    for (int i = 0; i < D; i++) {
+      x[i] = uniform() * f32_from_bits((n % 60 + 97) << 23);
+      most = magnitude(x[i]) > most ? (float)magnitude(x[i]) : most;
+    }
+    if (odd && t % odd == 1) x[n % D] = t % 2 ? __builtin_nanf("") : -__builtin_inff();
+    set->kv_store_key(KV_Q16, x, rows.k, t, D), set->kv_store_value(KV_Q16, x, rows.v, t, D);
+    for (int i = 0; i < D; i++) first[i] = t, n_seen[i] = t + 1;
+    set->attend(&a);
+    for (int i = 0; i < D; i++)
+      if (odd && t % odd == 1) check(o[i] - o[i] != 0, "what is not finite came back as a number");
+      else
+        check(magnitude(key[i] - x[i]) <= 0.501 * most / KV_Q16_MOST && magnitude(o[i] - x[i]) <= 0.501 * most / KV_Q16_MOST,
+              "q16 is not the nearest");
+  }
+  const float tiny[D] = {0x1p-120f}, none[D] = {0};
+  set->kv_store_value(KV_Q16, tiny, rows.v, 0, D), set->kv_store_key(KV_Q16, none, rows.k, 0, D);
+  for (int i = 0; i < D; i++) first[i] = 0, n_seen[i] = 1;
+  set->attend(&a);
+  check(o[0] == 0 && key[0] == 0, "too small to be rounded is zero");
+  finish();
+}
+
 static void check_store_of(const struct kernels *set) {
   start("store", set == &kernels_ref, 0, 0, 0, 0, 0);
   const struct rows rows = take_rows(KV_F16, 8);
@@ -207,6 +244,8 @@ static void check_store_of(const struct kernels *set) {
 /* Every f16, the middle between it and the next, and that middle's neighbours. */
 static void check_store(void) {
   check_quantiser();
+  check_q16_of(&kernels_simd);
+  check_q16_of(&kernels_ref);
   check_store_of(&kernels_simd);
   check_store_of(&kernels_ref);
 }

@@ -14,7 +14,7 @@ enum { DIRECT = 4 }; /* vectors that convert for themselves */
 /* Scaled queries [groups][D][GROUP], scores [n_vectors][KV_CHUNK], a converted block [BLOCK][D]. */
 size_t attend_scratch(uint32_t head_dim) {
   const size_t floats = (BLOCK + ATTEND_VECTORS) * (size_t)head_dim + ATTEND_VECTORS * KV_CHUNK;
-  return LM_MAX(floats * sizeof(float), attend_ints_scratch(head_dim));
+  return LM_MAX(floats * sizeof(float), LM_MAX(attend_ints_scratch(head_dim), attend_q16_scratch(head_dim)));
 }
 
 /* f16 values come times 2^-112 (vec.h); the other factor has what brings them back. Of q only 2^80, so that
@@ -185,6 +185,7 @@ void attend_chunk(const struct attend *a) {
       else attend_typed(KV_F16, KV_F32, a);
       break;
     case KV_F32: attend_typed(KV_F32, KV_F32, a); break;
+    case KV_Q16: attend_q16_chunk(a); break;
     default: attend_ints_chunk(a);
   }
 }
@@ -242,6 +243,7 @@ void attend_store_key(uint32_t kv_type, const float *x, void *rows, uint32_t t, 
     case KV_F32:
       for (uint32_t d = 0; d < head_dim; d++) ((float *)rows)[at + d * RUN] = x[d];
       break;
+    case KV_Q16: attend_q16_store(false, x, rows, t, head_dim); break;
     default: attend_ints_store(kv_type, false, x, rows, t, head_dim);
   }
 }
@@ -254,6 +256,7 @@ void attend_store_value(uint32_t kv_type, const float *x, void *rows, uint32_t t
         attend_store_f16(x + d, (f16 *)rows + at + d / 8 * 8 + attend_place(KV_F16, d % 8), 4, 2);
       break;
     case KV_F32: copy_bytes((float *)rows + at, x, head_dim * sizeof *x); break;
+    case KV_Q16: attend_q16_store(true, x, rows, t, head_dim); break;
     default: attend_ints_store(kv_type, true, x, rows, t, head_dim);
   }
 }

@@ -36,6 +36,9 @@ INLINE struct attend_span attend_span(const struct attend *a, uint32_t i, uint32
 /* Scores of vector i to weights times `scale`, and their sum without it; lanes that it does not see hold anything. */
 void attend_softmax(const struct attend *a, uint32_t i, float *s, float scale);
 
+size_t attend_q16_scratch(uint32_t head_dim);
+void attend_q16_chunk(const struct attend *a);
+void attend_q16_store(bool is_value, const float *x, void *rows, uint32_t t, uint32_t head_dim);
 size_t attend_ints_scratch(uint32_t head_dim);
 void attend_ints_chunk(const struct attend *a);
 void attend_ints_store(uint32_t kv_type, bool is_value, const float *x, void *rows, uint32_t t, uint32_t head_dim);

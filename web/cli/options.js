@@ -78,7 +78,7 @@ const OPTIONS = {
   'rope-factor': { value: 'X', read: number, about: 'of the scaling' },
   'rope-original-context': { value: 'N', read: integer(1), about: 'trained tokens before scaling' },
   window: { value: 'N', read: integer(1), about: 'tokens that layers with a window see' },
-  kv: { value: 'TYPE', about: 'of the cache: f16, f32, q8_0, q4_0' },
+  kv: { value: 'TYPE', about: 'of the cache: q16 (default), f16, f32, q8_0, q4_0' },
   precision: { value: 'fast|high', about: 'default: high below 500 M parameters' },
   memory: { value: 'BYTES', read: integer(0), about: 'that may be used; default: all that can be addressed' },
   cache: { about: 'keep a copy of a model from a URL, and use it from then on' },
