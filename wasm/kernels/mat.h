@@ -50,10 +50,10 @@ struct mat_panel {
 };
 _Static_assert(MAT_RUNS * sizeof(struct mat_panel) <= MAT_SCRATCH, "scratch");
 
-/* s[v] += products of one block of rows 4v .. 4v + 3: four int32, or with u7 eight int16 that are
- * yet to be added in pairs. w: the block's weights; mask: constant of the form. */
-typedef void mat_dot(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t mask);
-/* The same for block b of the panel and two tokens: s[0..3] is the token whose block of x is b0, s[4..7]
+/* s[4 i + v] += products of one block of rows 4v .. 4v + 3 of n runs, 1 or form->n_runs, whose weights stand at w + i * run: four
+ * int32, or with u7 eight int16 that are yet to be added in pairs. mask: constant of the form. */
+typedef void mat_dot(int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block, v128_t mask);
+/* Products of one run for block b of the panel and two tokens: s[0..3] is the token whose block of x is b0, s[4..7]
  * that of b1. More than 8 accumulators spill in V8. */
 typedef void mat_dot_tile(v128_t s[8], const struct mat_panel *p, size_t b, const struct act *x, size_t b0, size_t b1);
 /* One block of weights to block b of the panel. */
@@ -63,6 +63,7 @@ struct mat_form {
   uint32_t block_bytes; /* 16 f16 d, with minima 16 f16 m, then the weights */
   int32_t bias;         /* stored value less the weight: 8 in q4_0 */
   bool min, u7, signs; /* signs: x as ACT_SIGNS */
+  int n_runs;           /* that dot takes at a time: 2 where they can share what it loads of x, else 1 */
   enum vec_constant mask;
   mat_dot *dot;
   mat_dot_tile *dot_tile;
@@ -78,10 +79,25 @@ INLINE v128_t mat_start(const struct mat_form *f, const struct act *x, size_t bl
   return f->u7 && !VEC_HAS_DOT ? v_load_splat(x->b8 + 2 * block) : v_i32(-f->bias * x->s[block]);
 }
 
+/* sums[i] += one block of n runs times x; w: the first run's. */
+INLINE void mat_decode_block(const struct mat_form *f, const int n, const uint8_t *w, size_t run, const struct act *x,
+                             size_t b, v128_t mask, v128_t (*sums)[4]) {
+  const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112), ones = v_constant(ONES16);
+  const v128_t dx = v_load_splat(x->d + b), start = mat_start(f, x, b);
+  v128_t s[8];
+  UNROLLED for (int v = 0; v < 4 * n; v++) s[v] = start;
+  f->dot(n, s, w + mat_weights_off(f), run, x, b, mask);
+  UNROLLED for (int v = 0; v < 4 * n; v++) {
+    const uint8_t *d = w + v / 4 * run + v % 4 * 8;
+    v128_t *c = &sums[v / 4][v % 4];
+    *c = v_add(*c, v_mul(v_from_i32(f->u7 ? v_sums8(s[v], ones) : s[v]), v_mul(v_load_f16(d, f16_bits, two112), dx)));
+    if (f->min) *c = v_add(*c, v_mul(v_load_f16(d + 32, f16_bits, two112), v_load_splat(x->ds + b)));
+  }
+}
+
 /* y[16 * n_groups] of token t. */
 INLINE void mat_decode(const struct mat_form *f, const uint8_t *w, const struct act *x, uint32_t t, float *y,
                        uint32_t n_groups, size_t n_blocks) {
-  const v128_t f16_bits = v_constant(F16_BITS), two112 = v_constant(TWO112), ones = v_constant(ONES16);
   const v128_t mask = v_constant(f->mask);
   while (n_groups) {
     const uint32_t n_runs = LM_MIN(n_groups, (uint32_t)MAT_RUNS), n = n_groups / n_runs;
@@ -89,20 +105,12 @@ INLINE void mat_decode(const struct mat_form *f, const uint8_t *w, const struct 
     for (uint32_t g = 0; g < n; g++, y += 16) {
       v128_t sums[MAT_RUNS][4];
       UNROLLED for (int i = 0; i < MAT_RUNS * 4; i++) sums[i / 4][i % 4] = v_i32(0);
-      for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes)
-        ROLLED for (uint32_t i = 0; i < n_runs; i++) {
-          const uint8_t *block = w + i * run;
-          v128_t s[4], *c = sums[i];
-          s[0] = s[1] = s[2] = s[3] = mat_start(f, x, b);
-          f->dot(s, block + mat_weights_off(f), x, b, mask);
-          const v128_t dx = v_load_splat(x->d + b);
-          UNROLLED for (int v = 0; v < 4; v++) {
-            const v128_t sum = f->u7 ? v_sums8(s[v], ones) : s[v];
-            c[v] = v_add(c[v], v_mul(v_from_i32(sum), v_mul(v_load_f16(block + 8 * v, f16_bits, two112), dx)));
-            if (f->min)
-              c[v] = v_add(c[v], v_mul(v_load_f16(block + 32 + 8 * v, f16_bits, two112), v_load_splat(x->ds + b)));
-          }
-        }
+      for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes) {
+        uint32_t i = 0;
+        ROLLED for (; i + f->n_runs <= n_runs; i += f->n_runs)
+          mat_decode_block(f, f->n_runs, w + i * run, run, x, b, mask, sums + i);
+        if (i < n_runs) mat_decode_block(f, 1, w + i * run, run, x, b, mask, sums + i);
+      }
       for (uint32_t i = 0; i < n_runs; i++)
         UNROLLED for (int v = 0; v < 4; v++) v_store(y + 16 * (size_t)(i * n) + 4 * v, sums[i][v]);
     }

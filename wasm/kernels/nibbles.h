@@ -7,12 +7,13 @@
 #include "mat.h"
 
 /* The four nibbles of each 16-bit lane, from the lowest up, meet columns (0,2) (16,18) (1,3) (17,19). */
-INLINE void nibbles_dot(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t mask) {
+INLINE void nibbles_dot(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block,
+                        v128_t mask) {
   const int16_t *q = x->q16 + 32 * block;
   ROLLED for (int i = 0; i < 4; i++, w += 64, q += 4) {
     const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + 16), x2 = v_load_splat(q + 2), x3 = v_load_splat(q + 18);
-    UNROLLED for (int v = 0; v < 4; v++) {
-      const v128_t wv = v_load(w + 16 * v);
+    UNROLLED for (int v = 0; v < 4 * n; v++) {
+      const v128_t wv = v_load(w + v / 4 * run + v % 4 * 16);
       s[v] = v_add32(s[v], v_dot16(x0, v_and(wv, mask)));
       s[v] = v_add32(s[v], v_dot16(x1, v_and(v_shr_u16(wv, 4), mask)));
       s[v] = v_add32(s[v], v_dot16(x2, v_and(v_shr_u16(wv, 8), mask)));
@@ -35,19 +36,20 @@ INLINE void nibbles_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128
 
 #if VEC_HAS_RELAXED
 /* A pair of products is at most 3,810, a block's eight 30,480. */
-INLINE void nibbles_dot_bytes(v128_t s[4], const uint8_t *w, const int8_t *q, v128_t mask) {
+INLINE void nibbles_dot_bytes(const int n, v128_t *s, const uint8_t *w, size_t run, const int8_t *q, v128_t mask) {
   ROLLED for (int i = 0; i < 4; i++, w += 64, q += 4) {
     const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + 16);
-    UNROLLED for (int v = 0; v < 4; v++) {
-      const v128_t wv = v_load(w + 16 * v);
+    UNROLLED for (int v = 0; v < 4 * n; v++) {
+      const v128_t wv = v_load(w + v / 4 * run + v % 4 * 16);
       s[v] = v_add_dot8(s[v], x0, v_and(wv, mask));
       s[v] = v_add_dot8(s[v], x1, v_and(v_shr_u16(wv, 4), mask));
     }
   }
 }
 
-INLINE void nibbles_dot_u7(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t mask) {
-  nibbles_dot_bytes(s, w, x->q + 32 * block, mask);
+INLINE void nibbles_dot_u7(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block,
+                           v128_t mask) {
+  nibbles_dot_bytes(n, s, w, run, x->q + 32 * block, mask);
 }
 
 INLINE void nibbles_unpack_u7(struct mat_panel *p, size_t b, const uint8_t *w, v128_t mask) {
@@ -63,11 +65,13 @@ INLINE void nibbles_unpack_u7(struct mat_panel *p, size_t b, const uint8_t *w, v
 #if VEC_HAS_DOT
 /* 15 bits as 128 hi + lo: half as many instructions as the int16 dot (decode 1.2 times as fast, prefill 1.1); with sums
  * of int16 it is slower. */
-INLINE void nibbles_dot_halves(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t mask) {
-  v128_t hi[4] = {v_i32(0), v_i32(0), v_i32(0), v_i32(0)};
-  nibbles_dot_bytes(hi, w, x->hi + 32 * block, mask);
-  UNROLLED for (int v = 0; v < 4; v++) s[v] = v_add32(s[v], v_shl32(hi[v], 7));
-  nibbles_dot_bytes(s, w, x->lo + 32 * block, mask);
+INLINE void nibbles_dot_halves(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block,
+                               v128_t mask) {
+  v128_t hi[8];
+  UNROLLED for (int v = 0; v < 4 * n; v++) hi[v] = v_i32(0);
+  nibbles_dot_bytes(n, hi, w, run, x->hi + 32 * block, mask);
+  UNROLLED for (int v = 0; v < 4 * n; v++) s[v] = v_add32(s[v], v_shl32(hi[v], 7));
+  nibbles_dot_bytes(n, s, w, run, x->lo + 32 * block, mask);
 }
 #endif
 

@@ -7,7 +7,7 @@ INLINE void q4_0_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t 
   nibbles_unpack(p, b, w, mask, v_constant(EIGHTS16));
 }
 
-static const struct mat_form q4_0_form = {Q4_0_BLOCK, 8, false, false, false, NIBBLES16,
+static const struct mat_form q4_0_form = {Q4_0_BLOCK, 8, false, false, false, 2, NIBBLES16,
                                        nibbles_dot, mat_dot_tile_i16, q4_0_unpack};
 
 static void q4_0_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,
@@ -26,7 +26,7 @@ static void q4_0_row_to_float(const uint8_t *packed, uint32_t row, uint32_t n_co
 const struct mat_kernels mat_q4_0 = {16, 32, Q4_0_BLOCK, 0, ACT_I16, q4_0_pack, q4_0_row_to_float, q4_0_mat};
 
 #if VEC_HAS_RELAXED
-static const struct mat_form q4_0_form_u7 = {Q4_0_BLOCK, 8, false, true, false, NIBBLES8,
+static const struct mat_form q4_0_form_u7 = {Q4_0_BLOCK, 8, false, true, false, 2, NIBBLES8,
                                        nibbles_dot_u7, mat_dot_tile_u7, nibbles_unpack_u7};
 
 static void q4_0_mat_u7(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,
@@ -43,7 +43,7 @@ INLINE void q4_0_tile_halves(v128_t s[8], const struct mat_panel *p, size_t b, c
   mat_dot_tile_halves(s, p, b, x, b0, b1, 8);
 }
 
-static const struct mat_form q4_0_form_halves = {Q4_0_BLOCK, 8, false, false, false, NIBBLES8,
+static const struct mat_form q4_0_form_halves = {Q4_0_BLOCK, 8, false, false, false, 2, NIBBLES8,
                                            nibbles_dot_halves, q4_0_tile_halves, nibbles_unpack_u7};
 
 static void q4_0_mat_halves(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,

@@ -5,12 +5,13 @@
 enum { Q8_0_BLOCK = 544 };
 
 /* Bytes of w + 128 are int16 after one `and` or shift. */
-INLINE void q8_0_dot(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t low) {
+INLINE void q8_0_dot(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block,
+                     v128_t low) {
   const int16_t *q = x->q16 + 32 * block;
   ROLLED for (int i = 0; i < 8; i++, w += 64, q += 4) {
     const v128_t x0 = v_load_splat(q), x1 = v_load_splat(q + 2);
-    UNROLLED for (int v = 0; v < 4; v++) {
-      const v128_t wv = v_load(w + 16 * v);
+    UNROLLED for (int v = 0; v < 4 * n; v++) {
+      const v128_t wv = v_load(w + v / 4 * run + v % 4 * 16);
       s[v] = v_add32(s[v], v_dot16(x0, v_and(wv, low)));
       s[v] = v_add32(s[v], v_dot16(x1, v_shr_u16(wv, 8)));
     }
@@ -29,7 +30,7 @@ INLINE void q8_0_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t 
     }
 }
 
-static const struct mat_form q8_0_form = {Q8_0_BLOCK, 128, false, false, false, BYTES16,
+static const struct mat_form q8_0_form = {Q8_0_BLOCK, 128, false, false, false, 2, BYTES16,
                                        q8_0_dot, mat_dot_tile_i16, q8_0_unpack};
 
 static void q8_0_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,
@@ -77,12 +78,13 @@ const struct mat_kernels mat_q8_0 = {16, 32, Q8_0_BLOCK, 0, ACT_I16, q8_0_pack, 
 
 #if VEC_HAS_DOT
 /* w is any int8, so x must be the one in 0..127: w x = w pos - w neg = w pos + ~w neg + neg. */
-INLINE void q8_0_dot_signs(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t all) {
+INLINE void q8_0_dot_signs(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block,
+                           v128_t all) {
   const int8_t *pos = x->pos + 32 * block, *neg = x->neg + 32 * block;
   ROLLED for (int i = 0; i < 8; i++, w += 64, pos += 4, neg += 4) {
     const v128_t xp = v_load_splat(pos), xn = v_load_splat(neg);
-    UNROLLED for (int v = 0; v < 4; v++) {
-      const v128_t wv = v_load(w + 16 * v);
+    UNROLLED for (int v = 0; v < 4 * n; v++) {
+      const v128_t wv = v_load(w + v / 4 * run + v % 4 * 16);
       s[v] = v_dot8_u7_add(wv, xp, s[v]);
       s[v] = v_dot8_u7_add(v_xor(wv, all), xn, s[v]);
     }
@@ -113,7 +115,7 @@ INLINE void q8_0_unpack_nothing(struct mat_panel *p, size_t b, const uint8_t *w,
   (void)p, (void)b, (void)w, (void)all;
 }
 
-static const struct mat_form q8_0_form_signs = {Q8_0_BLOCK, 0, false, true, true, ALL8,
+static const struct mat_form q8_0_form_signs = {Q8_0_BLOCK, 0, false, true, true, 2, ALL8,
                                                 q8_0_dot_signs, q8_0_tile_signs, q8_0_unpack_nothing};
 
 static void q8_0_mat_signs(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups,

@@ -118,13 +118,15 @@ INLINE v128_t strip_block_fives(const uint8_t *q, const uint8_t *high, uint32_t 
 
 /* The functions of one type: struct mat_form and struct mat_kernels. */
 #define STRIP_BLOCK_KERNELS(type, strip, block_bytes, file_bytes, bias, min) \
-  INLINE void type##_dot(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t bytes) { \
+  INLINE void type##_dot(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block, \
+                         v128_t bytes) { \
+    (void)n, (void)run; \
     strip_block_dot(&strip, s, w, x, block, bytes); \
   } \
   INLINE void type##_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t bytes) { \
     strip_block_unpack(&strip, p, b, w, bytes, bias); \
   } \
-  static const struct mat_form type##_form = {block_bytes, bias, min, false, false, BYTES16, \
+  static const struct mat_form type##_form = {block_bytes, bias, min, false, false, 1, BYTES16, \
                                               type##_dot, mat_dot_tile_i16, type##_unpack}; \
   static void type##_mat(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
                          uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
@@ -139,7 +141,9 @@ INLINE v128_t strip_block_fives(const uint8_t *q, const uint8_t *high, uint32_t 
   const struct mat_kernels mat_##type = {16, 32, block_bytes, 0, ACT_I16, type##_pack, type##_row_to_float, type##_mat};
 
 #define STRIP_BLOCK_KERNELS_U7(type, strip, block_bytes, bias, min) \
-  INLINE void type##_dot_u7(v128_t s[4], const uint8_t *w, const struct act *x, size_t block, v128_t ones) { \
+  INLINE void type##_dot_u7(const int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block, \
+                            v128_t ones) { \
+    (void)n, (void)run; \
     strip_block_dot_u7(&strip, s, w, x, block, ones); \
   } \
   INLINE void type##_unpack_u7(struct mat_panel *p, size_t b, const uint8_t *w, v128_t ones) { \
@@ -150,7 +154,7 @@ INLINE v128_t strip_block_fives(const uint8_t *q, const uint8_t *high, uint32_t 
                              size_t b1) { \
     strip_block_tile_u7(s, p, b, x, b0, b1, bias); \
   } \
-  static const struct mat_form type##_form_u7 = {block_bytes, bias, min, false, false, ONES16, type##_dot_u7, \
+  static const struct mat_form type##_form_u7 = {block_bytes, bias, min, false, false, 1, ONES16, type##_dot_u7, \
                                                  type##_tile_u7, type##_unpack_u7}; \
   static void type##_mat_u7(const uint8_t *w, const struct act *x, float *y, size_t y_stride, uint32_t n_groups, \
                             uint32_t n_cols, uint32_t n_tokens, void *scratch) { \
