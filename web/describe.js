@@ -123,6 +123,7 @@ function namesOf({ kind, name }) {
  */
 function located(kind, name, { headers, token }) {
   if (kind === 'path') return { kind, name };
+  if (headers === undefined && token === undefined) return { kind, name, headers: [] }; // Node takes 50 ms to make the first Headers
   const all = new Headers(headers);
   if (token !== undefined) all.set('authorization', `Bearer ${token}`);
   return { kind, name, headers: [...all] };
