@@ -218,11 +218,10 @@ export async function openThrough(store, url, { header, report, download, verify
   try {
     const note = await readNote(store, `${key}.json`);
     if (note?.url === url) {
-      const touched = touch(store, key).catch(() => {}); // another does just that, or the store is full: it counts as longer unused
       if (!header) report.kept++;
-      const drop = () => touched.then(() => forget(store, key));
-      const chunks = blocksOf(store, `${key}.gguf`, note, drop);
-      return verify({ name: url, total: note.bytes, exact: true, chunks, release: () => touched });
+      const chunks = blocksOf(store, `${key}.gguf`, note, () => forget(store, key));
+      const keep = () => touch(store, key).catch(() => {}); // another does just that, or the store is full: it counts as longer unused
+      return verify({ name: url, total: note.bytes, exact: true, chunks, keep });
     }
     if (!header) release = await store.lock(key);
     if (!header && !release) report.warnings.push(`the model is not stored: ${url} is being stored elsewhere`);
