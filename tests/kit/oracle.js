@@ -23,12 +23,14 @@ const QUANTISED = new Set(Object.keys(TYPES).filter((name) => TYPES[name].items 
 const F16_SMALLEST_NORMAL = 2 ** -14;
 const F16_MAX = 65504;
 
-/** x with each block of 32 on a grid of 2 * steps + 1 values between -max and max. */
-function roundBlocks(x, steps) {
+const largest = (x) => x.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
+
+/** x with each block of `length` on a grid of 2 * steps + 1 values between -max and max. */
+function roundBlocks(x, steps, length = 32) {
   const out = new Float64Array(x.length);
-  for (let b = 0; b < x.length; b += 32) {
-    const block = x.subarray(b, b + 32);
-    const max = block.reduce((a, v) => Math.max(a, Math.abs(v)), 0);
+  for (let b = 0; b < x.length; b += length) {
+    const block = x.subarray(b, b + length);
+    const max = largest(block);
     if (max > 0) block.forEach((v, i) => (out[b + i] = (roundToEven((v * steps) / max) * max) / steps));
   }
   return out;
@@ -55,25 +57,13 @@ function roundScaled(x, scaleOf, toInteger) {
   return out;
 }
 
-const Q16_MOST = 8191;
-const Q16_SPAN = 32;
-const largest = (x) => x.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
+const roundQ16 = (x, length) => roundBlocks(x, 8191, length);
 
-/** x as integers up to Q16_MOST with one scale for each `length`. */
-function roundQ16(x, length) {
-  const out = Float64Array.from(x);
-  for (let at = 0; at < x.length; at += length) {
-    const row = out.subarray(at, at + length);
-    const max = largest(row);
-    if (max > 0) row.forEach((v, i) => (row[i] = (roundToEven((v * Q16_MOST) / max) * max) / Q16_MOST));
-  }
-  return out;
-}
-
-/** Weights of values, times whose scales they are integers: each span of positions has one scale. */
+/** Weights of values, times whose scales they are integers: each 32 positions have one scale. */
 function roundWeights(weights, rows) {
   const scales = rows.map(largest);
-  return roundQ16(weights.map((w, t) => w * scales[t]), Q16_SPAN).map((w, t) => (scales[t] > 0 ? w / scales[t] : 0));
+  const products = Float64Array.from(weights, (w, t) => w * scales[t]);
+  return roundQ16(products, 32).map((w, t) => (scales[t] > 0 ? w / scales[t] : 0));
 }
 
 const STORES = {

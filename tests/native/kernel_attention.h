@@ -85,7 +85,9 @@ static void check_attend(uint32_t n_vectors, uint32_t head_dim, uint32_t kv_type
   float *out = take(n_vectors * head_dim * sizeof *out), *want = take(n_vectors * head_dim * sizeof *want);
   kernels_simd.attend_finish(simd[0].o, simd[0].sum, out, n_vectors, head_dim);
   kernels_ref.attend_finish(ref[0].o, ref[0].sum, want, n_vectors, head_dim);
-  const double limit = kv_type == KV_Q16 ? 4e-4 : kv_type == KV_Q8_0 || kv_type == KV_Q4_0 ? 1e-4 : 3e-6; /* of integers */
+  static const double limits[N_KV_TYPES] = {
+    [KV_Q16] = 4e-4, [KV_F16] = 3e-6, [KV_F32] = 3e-6, [KV_Q8_0] = 1e-4, [KV_Q4_0] = 1e-4};
+  const double limit = limits[kv_type];
   for (uint32_t i = 0; i < n_vectors * head_dim; i++)
     check(simd[0].sum[i / head_dim] == 0 || magnitude(out[i] - want[i]) <= limit, "attention differs from float64");
   hash(simd[0].sum, n_vectors * sizeof(float));
@@ -127,8 +129,8 @@ static void check_attention(void) {
       if (dims[d] <= 128 || vectors[i] < 9)
         for (size_t n = 0; n < LM_COUNT(seen); n++) {
           if (vectors[i] == 64 && dims[d] > 16 && n % 4) continue; /* ends of blocks are seen with fewer */
-          const uint32_t type = (uint32_t)(n + i) % N_KV_TYPES;
-          check_attend(vectors[i], dims[d], dims[d] % 32 ? type % (KV_F32 + 1) : type, seen[n], (enum sight)((n + d) % N_SIGHTS));
+          const uint32_t any = (uint32_t)(n + i) % N_KV_TYPES, type = dims[d] % 32 ? any % (KV_F32 + 1) : any;
+          check_attend(vectors[i], dims[d], type, seen[n], (enum sight)((n + d) % N_SIGHTS));
         }
 }
 
@@ -204,6 +206,7 @@ static void check_q16_of(const struct kernels *set) {
       x[i] = uniform() * f32_from_bits((n % 60 + 97) << 23);
       most = magnitude(x[i]) > most ? (float)magnitude(x[i]) : most;
     }
+    const double half = 0.501 * most / KV_Q16_MOST;
     if (odd && t % odd == 1) x[n % D] = t % 2 ? __builtin_nanf("") : -__builtin_inff();
     set->kv_store_key(KV_Q16, x, rows.k, t, D), set->kv_store_value(KV_Q16, x, rows.v, t, D);
     for (int i = 0; i < D; i++) first[i] = t, n_seen[i] = t + 1;
@@ -211,8 +214,7 @@ static void check_q16_of(const struct kernels *set) {
     for (int i = 0; i < D; i++)
       if (odd && t % odd == 1) check(o[i] - o[i] != 0, "what is not finite came back as a number");
       else
-        check(magnitude(key[i] - x[i]) <= 0.501 * most / KV_Q16_MOST && magnitude(o[i] - x[i]) <= 0.501 * most / KV_Q16_MOST,
-              "q16 is not the nearest");
+        check(magnitude(key[i] - x[i]) <= half && magnitude(o[i] - x[i]) <= half, "q16 is not the nearest");
   }
   const float tiny[D] = {0x1p-120f}, none[D] = {0};
   set->kv_store_value(KV_Q16, tiny, rows.v, 0, D), set->kv_store_key(KV_Q16, none, rows.k, 0, D);

@@ -62,7 +62,7 @@ typedef void mat_unpack(struct mat_panel *p, size_t b, const uint8_t *w, v128_t 
 struct mat_form {
   uint32_t block_bytes; /* 16 f16 d, with minima 16 f16 m, then the weights */
   int32_t bias;         /* stored value less the weight: 8 in q4_0 */
-  bool min, u7, signs; /* signs: x as ACT_SIGNS */
+  bool min, u7, signs;  /* signs: x as ACT_SIGNS */
   int n_runs;           /* that dot takes at a time: 2 where they can share what it loads of x, else 1 */
   enum vec_constant mask;
   mat_dot *dot;
