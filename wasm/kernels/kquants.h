@@ -76,6 +76,9 @@ INLINE v128_t kquant_start(const struct kquant_form *f, bool u7, const struct ac
 
 /* ---- decode */
 
+/* Runs that share what is loaded of x; int16 has too many words of it for the registers. */
+INLINE int kquant_at_once(bool u7) { return u7 ? 2 : 1; }
+
 /* n of rows 4v .. 4v + 3 (above) for the superblock at w and superblock b of x. */
 INLINE void kquant_minima(const struct kquant_form *f, v128_t n[2], const uint8_t *w, const struct act *x, size_t b) {
   n[0] = n[1] = v_i32(0);
@@ -98,44 +101,52 @@ INLINE void kquant_minima(const struct kquant_form *f, v128_t n[2], const uint8_
   }
 }
 
-/* Sums of the strips at w and sub-block j of x, times the scales at p. */
-INLINE void kquant_dot(const struct kquant_form *f, bool u7, v128_t s[2], const uint8_t *w, const uint8_t *p,
-                       const struct act *x, size_t j, const struct strip_masks *masks, v128_t bytes) {
+/* Sums of the strips at w and sub-block j of x, times the scales at p; of n runs, `run` bytes apart. */
+INLINE void kquant_dot(const struct kquant_form *f, bool u7, const int n, v128_t *s, const uint8_t *w, const uint8_t *p,
+                       size_t run, const struct act *x, size_t j, const struct strip_masks *masks, v128_t bytes) {
   const v128_t start = kquant_start(f, u7, x, j);
-  s[0] = s[1] = start;
+  UNROLLED for (int v = 0; v < 2 * n; v++) s[v] = start;
   const size_t k = f->sub * j;
   ROLLED for (uint32_t i = 0; i < f->sub; i += STRIP_COLS, w += f->strip->bytes) {
 #if VEC_HAS_RELAXED
     if (u7) {
-      strip_dot_u7(f->strip, s, 2, w, x->q + k + i, masks);
+      strip_dot_u7(f->strip, s, 2 * n, w, run, x->q + k + i, masks);
       continue;
     }
 #endif
-    strip_dot_i16(f->strip, s, 2, w, x->q16 + k + i, masks, bytes);
+    strip_dot_i16(f->strip, s, 2 * n, w, run, x->q16 + k + i, masks, bytes);
   }
-  v128_t scale[2];
-  kquant_scales(f, u7, scale, p);
-  UNROLLED for (int v = 0; v < 2; v++) s[v] = kquant_scaled(f, u7, s[v], scale[v], start);
+  UNROLLED for (int i = 0; i < n; i++) {
+    v128_t scale[2];
+    kquant_scales(f, u7, scale, p + i * run);
+    UNROLLED for (int v = 0; v < 2; v++) s[2 * i + v] = kquant_scaled(f, u7, s[2 * i + v], scale[v], start);
+  }
 }
 
-/* c += one superblock of weights times superblock b of x. unit: of the group's header. */
-INLINE void kquant_block(const struct kquant_form *f, bool u7, v128_t c[2], const uint8_t *w, const struct act *x,
-                         size_t b, const struct strip_masks *masks, v128_t f16_bits, v128_t unit, v128_t bytes) {
+/* c[i] += one superblock of each of n runs times superblock b of x. unit: of the groups' headers. */
+INLINE void kquant_block(const struct kquant_form *f, bool u7, const int n, v128_t (*c)[2], const uint8_t *w, size_t run,
+                         const struct act *x, size_t b, const struct strip_masks *masks, v128_t f16_bits,
+                         const v128_t *unit, v128_t bytes) {
   const size_t n_subs = 256 / f->sub;
   const uint8_t *strips = w + kquant_strips_off(f), *scales = w + kquant_scales_off(f);
-  v128_t s[2] = {v_i32(0), v_i32(0)}, n[2];
+  v128_t s[4];
+  UNROLLED for (int v = 0; v < 2 * n; v++) s[v] = v_i32(0);
   ROLLED for (size_t j = n_subs * b; j < n_subs * (b + 1); j++, scales += 8) {
-    v128_t sums[2];
-    kquant_dot(f, u7, sums, strips, scales, x, j, masks, bytes);
+    v128_t sums[4];
+    kquant_dot(f, u7, n, sums, strips, scales, run, x, j, masks, bytes);
     strips += f->sub / STRIP_COLS * f->strip->bytes;
     const v128_t dx = v_load_splat(x->d + j * f->sub / 32);
-    UNROLLED for (int v = 0; v < 2; v++) s[v] = v_add(s[v], v_mul(sums[v], dx));
+    UNROLLED for (int v = 0; v < 2 * n; v++) s[v] = v_add(s[v], v_mul(sums[v], dx));
   }
-  if (f->min) kquant_minima(f, n, w, x, b);
-  UNROLLED for (int v = 0; v < 2; v++) {
-    v128_t part = v_mul(s[v], v_load_f16(w + 8 * v, f16_bits, unit));
-    if (f->min) part = v_sub(part, v_mul(n[v], v_load_f16(w + 16 + 8 * v, f16_bits, unit)));
-    c[v] = v_add(c[v], part);
+  UNROLLED for (int i = 0; i < n; i++) {
+    const uint8_t *at = w + i * run;
+    v128_t min[2];
+    if (f->min) kquant_minima(f, min, at, x, b);
+    UNROLLED for (int v = 0; v < 2; v++) {
+      v128_t part = v_mul(s[2 * i + v], v_load_f16(at + 8 * v, f16_bits, unit[i]));
+      if (f->min) part = v_sub(part, v_mul(min[v], v_load_f16(at + 16 + 8 * v, f16_bits, unit[i])));
+      c[i][v] = v_add(c[i][v], part);
+    }
   }
 }
 
@@ -152,9 +163,13 @@ INLINE void kquant_decode(const struct kquant_form *f, bool u7, const uint8_t *w
       UNROLLED for (int i = 0; i < MAT_RUNS; i++) c[i][0] = c[i][1] = v_i32(0);
       for (uint32_t i = 0; i < n_runs; i++) unit[i] = v_load_splat(w + i * run);
       w += KQUANT_HEADER;
-      for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes)
-        ROLLED for (uint32_t i = 0; i < n_runs; i++)
-          kquant_block(f, u7, c[i], w + i * run, x, b, &masks, f16_bits, unit[i], bytes);
+      for (size_t b = t * n_blocks; b < (t + 1) * n_blocks; b++, w += f->block_bytes) {
+        const int at_once = kquant_at_once(u7);
+        uint32_t i = 0;
+        ROLLED for (; i + at_once <= n_runs; i += at_once)
+          kquant_block(f, u7, at_once, c + i, w + i * run, run, x, b, &masks, f16_bits, unit + i, bytes);
+        if (i < n_runs) kquant_block(f, u7, 1, c + i, w + i * run, run, x, b, &masks, f16_bits, unit + i, bytes);
+      }
       for (uint32_t i = 0; i < n_runs; i++)
         UNROLLED for (int v = 0; v < 2; v++) v_store(y + 8 * (size_t)(i * n) + 4 * v, c[i][v]);
     }

@@ -8,7 +8,7 @@ INLINE void strip_block_dot(const struct strip_form *f, v128_t s[4], const uint8
                             size_t block, v128_t bytes) {
   const struct strip_masks masks = strip_masks(f);
   const int16_t *q = x->q16 + 32 * block;
-  ROLLED for (int h = 0; h < 2; h++, w += 2 * f->bytes, q += 16) strip_dot_i16(f, s, 4, w, q, &masks, bytes);
+  ROLLED for (int h = 0; h < 2; h++, w += 2 * f->bytes, q += 16) strip_dot_i16(f, s, 4, w, f->bytes, q, &masks, bytes);
 }
 
 INLINE void strip_block_unpack(const struct strip_form *f, struct mat_panel *p, size_t b, const uint8_t *w,
@@ -34,7 +34,7 @@ INLINE void strip_block_dot_u7(const struct strip_form *f, v128_t s[4], const ui
   const int8_t *q = x->q + 32 * block;
   ROLLED for (int h = 0; h < 2; h++, w += 2 * f->bytes, q += 16) {
     v128_t a[4] = {v_i32(0), v_i32(0), v_i32(0), v_i32(0)};
-    strip_dot_u7(f, a, 4, w, q, &masks);
+    strip_dot_u7(f, a, 4, w, f->bytes, q, &masks);
     UNROLLED for (int v = 0; v < 4; v++) s[v] = v_add32(s[v], v_sums8(a[v], ones));
   }
 }

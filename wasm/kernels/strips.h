@@ -131,13 +131,13 @@ static const struct strip_form strip_threes = {48, PAIRS8, BIT2, PAIRS8, 0, stri
 static const struct strip_form strip_iq4 = {64, NIBBLES8, NIBBLES8, NIBBLES8, &strip_iq4_values, strip_read_table,
                                             strip_write_nibbles};
 
-/* s[v] += products of n_vectors / 2 strips, one above the other, with 16 columns of x from q on: four int32 of
+/* s[v] += products of n_vectors / 2 strips, `next` bytes apart, with 16 columns of x from q on: four int32 of
  * rows 4v .. 4v + 3. The values' bytes become int16, columns 0,2 and 1,3 of a quad, by one `and` or shift. */
-INLINE void strip_dot_i16(const struct strip_form *f, v128_t *s, int n_vectors, const uint8_t *w, const int16_t *q,
-                          const struct strip_masks *masks, v128_t bytes) {
+INLINE void strip_dot_i16(const struct strip_form *f, v128_t *s, int n_vectors, const uint8_t *w, size_t next,
+                          const int16_t *q, const struct strip_masks *masks, v128_t bytes) {
   UNROLLED for (int v = 0; v < n_vectors; v++) {
     v128_t wv[4];
-    f->read(wv, w + v / 2 * f->bytes, v % 2, masks);
+    f->read(wv, w + v / 2 * next, v % 2, masks);
     UNROLLED for (int i = 0; i < 4; i++) {
       s[v] = v_add32(s[v], v_dot16(v_load_splat(q + 4 * i), v_and(wv[i], bytes)));
       s[v] = v_add32(s[v], v_dot16(v_load_splat(q + 4 * i + 2), v_shr_u16(wv[i], 8)));
@@ -147,12 +147,12 @@ INLINE void strip_dot_i16(const struct strip_form *f, v128_t *s, int n_vectors, 
 
 #if VEC_HAS_RELAXED
 /* The same by the int8 dot, in the form of v_add_dot8. */
-INLINE void strip_dot_u7(const struct strip_form *f, v128_t *s, int n_vectors, const uint8_t *w, const int8_t *q,
-                         const struct strip_masks *masks) {
+INLINE void strip_dot_u7(const struct strip_form *f, v128_t *s, int n_vectors, const uint8_t *w, size_t next,
+                         const int8_t *q, const struct strip_masks *masks) {
   const v128_t x[4] = {v_load_splat(q), v_load_splat(q + 4), v_load_splat(q + 8), v_load_splat(q + 12)};
   UNROLLED for (int v = 0; v < n_vectors; v++) {
     v128_t wv[4];
-    f->read(wv, w + v / 2 * f->bytes, v % 2, masks);
+    f->read(wv, w + v / 2 * next, v % 2, masks);
     UNROLLED for (int i = 0; i < 4; i++) s[v] = v_add_dot8(s[v], x[i], wv[i]);
   }
 }
