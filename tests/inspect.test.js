@@ -29,7 +29,7 @@ test('info says what the header says', async () => {
   assert.equal(facts.architecture, 'llama');
   assert.equal(facts.quantisation, 'Q8_0');
   assert.equal(facts.fileBytes, readFileSync(model).length);
-  assert.equal(facts.kv.bytesPerToken, 2 * 2 * 4 * 2 * 16);
+  assert.deepEqual([facts.kv.type, facts.kv.bytesPerToken], ['q16', 2 * 4 * 2 * (2 * 16 + 4)]);
   assert.equal(facts.memory.context, 1024);
   assert.equal(facts.memory.kv, 1024 * facts.kv.bytesPerToken);
   assert.equal(facts.memory.weights, engine.memory().weights);
@@ -41,12 +41,12 @@ test('info says what the header says', async () => {
   assert.equal(facts.parts.feedForward.bytes, (4 * 3 * 128 * 256 * 34) / 32);
   assert.equal(
     JSON.parse(await good(['info', model, '--json', '--kv', 'f32'])).kv.bytesPerToken,
-    2 * facts.kv.bytesPerToken,
+    2 * 4 * 2 * 16 * 4,
   );
 
   const seq = engine.seq();
   for (let at = 0; at < 1024; at += 64) engine.eval({ tokens: Array(64).fill(1), seq }, 'none');
-  assert.equal(engine.memory().wasm, facts.memory.total, 'memory for the context, to the byte');
+  assert.equal(engine.memory().wasm, Math.ceil(facts.memory.total / 65536) * 65536, 'memory for the context, to the page');
   await engine.close();
   assert.match(await good(['info', model]), /^architecture +llama$/m);
 });
@@ -66,7 +66,7 @@ test('info needs no more than the header, and says what does not run', async () 
       headerOnly: true,
     }),
   );
-  const facts = JSON.parse(await good(['info', header, '--json', '--context', '32768']));
+  const facts = JSON.parse(await good(['info', header, '--json', '--context', '32768', '--kv', 'f16']));
   assert.equal(facts.kv.bytesPerToken, 327680);
   assert.equal(facts.memory.kv, 10 * 2 ** 30);
   assert.match(facts.unsupported, /./);

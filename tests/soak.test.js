@@ -143,7 +143,7 @@ async function close() {
 function checkMemory() {
   const { bytes, nLayers, nKvHeads, headDim } = world.model.info;
   const { maxSeqs, chunkTokens, bytesChunk, bytesNow } = world.engine.info;
-  assert.equal(bytesChunk, chunkTokens * nLayers * nKvHeads * headDim * 2 * 2);
+  assert.equal(bytesChunk, chunkTokens * nLayers * nKvHeads * 2 * (headDim * 2 + 4));
   const most = (maxSeqs * Math.ceil(N_CTX / chunkTokens) + 1) * bytesChunk;
   world.memory.set(world.threads, Math.max(world.memory.get(world.threads) ?? 0, bytes.memory));
   const threads = world.threads * 2 ** 20; // stacks
