@@ -13,7 +13,7 @@ import { headProbe, shown } from './kit/probes.js';
 
 const [build] = BUILDS;
 const PAGE = 65536;
-/** Values per block, bytes per block. */
+/** Values per block, bytes per block, bytes per row beside. */
 const KV_BLOCKS = { q16: [1, 2, 4], f16: [1, 2, 0], f32: [1, 4, 0], q8_0: [32, 34, 0], q4_0: [32, 18, 0] };
 
 /**
