@@ -50,8 +50,8 @@ struct mat_panel {
 };
 _Static_assert(MAT_RUNS * sizeof(struct mat_panel) <= MAT_SCRATCH, "scratch");
 
-/* s[4 i + v] += products of one block of rows 4v .. 4v + 3 of n runs, 1 or form->n_runs, whose weights stand at w + i * run: four
- * int32, or with u7 eight int16 that are yet to be added in pairs. mask: constant of the form. */
+/* s[4 i + v] += products of one block of rows 4v .. 4v + 3 of n runs, 1 or form->n_runs, whose weights stand at
+ * w + i * run: four int32, or with u7 eight int16 that are yet to be added in pairs. mask: constant of the form. */
 typedef void mat_dot(int n, v128_t *s, const uint8_t *w, size_t run, const struct act *x, size_t block, v128_t mask);
 /* Products of one run for block b of the panel and two tokens: s[0..3] is the token whose block of x is b0, s[4..7]
  * that of b1. More than 8 accumulators spill in V8. */
