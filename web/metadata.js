@@ -93,13 +93,15 @@ export class Values {
    * @param {number} count */
   strings(count) {
     const start = this.#at;
+    const view = this.#view;
     const spans = new Uint32Array(2 * count);
-    for (let i = 0; i < count; i++) {
-      const length = this.#length();
-      spans[2 * i] = this.#at - start;
-      this.#at += length;
-      spans[2 * i + 1] = this.#at - start;
+    let at = 0;
+    for (let i = 0; i < spans.length; i += 2) {
+      const length = view.getUint32(start + at, true); // the upper half is 0: a header is shorter than 2^32
+      spans[i] = at + 8;
+      spans[i + 1] = at += 8 + length;
     }
+    this.#at += at;
     return new Strings(this.#bytes.slice(start, this.#at), spans);
   }
 }

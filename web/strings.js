@@ -71,16 +71,19 @@ export class Index {
    */
   constructor(strings, wanted = () => true) {
     const { bytes, spans, length } = strings;
+    const table = new Int32Array(2 ** Math.ceil(Math.log2(2 * length + 1))).fill(-1);
+    let longest = 0;
     this.#strings = strings;
-    this.#table = new Int32Array(2 ** Math.ceil(Math.log2(2 * length + 1))).fill(-1);
+    this.#table = table;
     for (let i = 0; i < length; i++) {
       if (!wanted(i)) continue;
       const from = spans[2 * i];
       const to = spans[2 * i + 1];
       const place = this.#place(bytes, from, to);
-      if (this.#table[place] < 0) this.#table[place] = i;
-      if (to - from > this.longest) this.longest = to - from;
+      if (table[place] < 0) table[place] = i;
+      if (to - from > longest) longest = to - from;
     }
+    this.longest = longest;
   }
 
   /**

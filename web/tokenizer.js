@@ -69,7 +69,7 @@ export class Tokenizer {
     /** Every token that ends an answer. */
     this.eogIds = endIds(vocab);
     /** Texts that steer a chat, so that a message must not become them. */
-    this.controlTexts = idsOf(vocab, (id) => steers(vocab, id)).map((id) => tokens.at(id) ?? '').filter((text) => text !== '');
+    this.controlTexts = vocab.unusual.filter((id) => steers(vocab, id)).map((id) => tokens.at(id) ?? '').filter((text) => text !== '');
   }
 
   /**
@@ -165,17 +165,11 @@ export class Tokenizer {
 
 /** @typedef {Map<string, any>} Node character -> Node; '' -> id of the text that ends here */
 
-/** @param {Vocab} vocab @param {(id: number) => boolean} wanted */
-function idsOf({ tokens }, wanted) {
-  const ids = [];
-  for (let id = 0; id < tokens.length; id++) if (wanted(id)) ids.push(id);
-  return ids;
-}
-
 /** @param {Vocab} vocab @param {(type: number | undefined) => boolean} wanted @returns {Node} */
 function trie(vocab, wanted) {
   const root = new Map();
-  for (const id of idsOf(vocab, (id) => wanted(vocab.type(id)))) {
+  for (const id of vocab.unusual) {
+    if (!wanted(vocab.type(id))) continue;
     const text = /** @type {string} */ (vocab.tokens.at(id));
     if (text === '') continue;
     let node = root;
@@ -216,7 +210,11 @@ function cut(text, root, part) {
  * Piece -> id of everything that text may become.
  * @param {Vocab} vocab
  */
-const ordinary = (vocab) => new Index(vocab.tokens, (id) => vocab.type(id) !== BYTE && !steers(vocab, id));
+function ordinary(vocab) {
+  const left = new Uint8Array(vocab.tokens.length);
+  for (const id of vocab.unusual) if (vocab.type(id) === BYTE || steers(vocab, id)) left[id] = 1;
+  return new Index(vocab.tokens, (id) => left[id] === 0);
+}
 
 /* ---- byte-level BPE ---- */
 
@@ -328,12 +326,12 @@ const byteOf = (text) => (/^<0x[0-9A-F]{2}>$/.test(text) ? parseInt(text.slice(3
 
 /** @param {Vocab} vocab */
 function spmEncoder(vocab) {
-  const { tokens, type, scores, spacePrefix, unknown } = vocab;
+  const { tokens, unusual, type, scores, spacePrefix, unknown } = vocab;
   const ids = ordinary(vocab);
   // Bytes are left out where the table names a token for them that steers a chat.
   const filler = unknown !== undefined && (type(unknown) === UNKNOWN || !steers(vocab, unknown)) ? unknown : undefined;
   const bytes = new Map();
-  for (const id of idsOf(vocab, (id) => (type(id) ?? BYTE) === BYTE)) {
+  for (const id of unusual.filter((id) => (type(id) ?? BYTE) === BYTE)) {
     const byte = byteOf(/** @type {string} */ (tokens.at(id)));
     if (byte >= 0) bytes.set(byte, id);
   }

@@ -9,6 +9,7 @@ import { Strings } from './strings.js';
  */
 
 /** `tokenizer.ggml.token_type` */
+const NORMAL = 1;
 export const UNKNOWN = 2;
 export const CONTROL = 3;
 export const USER_DEFINED = 4;
@@ -39,6 +40,9 @@ export function readVocab(meta) {
   const row = model === 'gpt2' ? preTokenizer(meta('tokenizer.ggml.pre')) : undefined;
   const spm = model === 'llama';
   const bos = tokenId(meta, 'bos', tokens.length) ?? (spm && types?.[1] === CONTROL ? 1 : undefined);
+  /** @type {number[]} */
+  const unusual = [];
+  for (let id = 0; id < tokens.length; id++) if (types?.[id] !== NORMAL) unusual.push(id);
   return {
     model, tokens, row, pre: row && meta('tokenizer.ggml.pre'), bos,
     eos: tokenId(meta, 'eos', tokens.length) ?? (spm && types?.[2] === CONTROL ? 2 : undefined),
@@ -48,6 +52,8 @@ export function readVocab(meta) {
     spacePrefix: spm && flag(meta, 'tokenizer.ggml.add_space_prefix', true),
     merges: spm ? Strings.of([]) : strings(meta, 'tokenizer.ggml.merges'),
     scores: spm ? scores(meta, tokens.length) : new Float32Array(0),
+    /** Ids of those that may be more than text: few, where the file says which. */
+    unusual,
     /** @param {number} id */
     type: (id) => types?.[id],
   };
@@ -116,9 +122,9 @@ function tokenId(meta, name, nVocab) {
 }
 
 /** @param {Vocab} vocab @returns {Set<number>} */
-export function endIds({ tokens, type, eos, ends }) {
+export function endIds({ tokens, unusual, type, eos, ends }) {
   const ids = new Set([eos, ...ends].filter((id) => id !== undefined));
-  for (let id = 0; id < tokens.length; id++) {
+  for (const id of unusual) {
     const mayEnd = type(id) === CONTROL || type(id) === USER_DEFINED;
     if (mayEnd && END_TEXTS.has(/** @type {string} */ (tokens.at(id)))) ids.add(id);
   }
