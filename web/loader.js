@@ -71,13 +71,8 @@ async function readAsset(address) {
 
 /** @param {string} path */
 async function readWholeFile(path) {
-  const file = await openFile(path, WINDOW_BYTES);
   const parts = [];
-  try {
-    for (let chunk; (chunk = await file.read()).length;) parts.push(chunk.slice());
-  } finally {
-    await file.close();
-  }
+  for await (const chunk of (await openFile(path)).chunks) parts.push(chunk.slice());
   return new Blob(parts).arrayBuffer();
 }
 

@@ -84,12 +84,42 @@ export function absolutePath(path) {
 export const fileUrl = (address) =>
   /^[a-z][a-z0-9+.-]+:/i.test(address) ? address : builtin('url').pathToFileURL(address).href;
 
+/** Read at a time: as long as a block of cache.js, which need not be put together then. */
+const CHUNK_BYTES = 1 << 20;
+
 /**
- * Opens a file for reading from its start.
- * @param {string} path
- * @param {number} chunkBytes length of the one buffer that read() fills again and again
+ * A file's bytes, to be read once: a chunk is in use while the next is read into the other of two buffers.
+ * @param {import('node:fs/promises').FileHandle} file closed when all is read, or the loop is left
+ * @returns {AsyncGenerator<Uint8Array, void>}
  */
-export async function openFile(path, chunkBytes) {
+async function* chunksOf(file) {
+  const buffers = [new Uint8Array(CHUNK_BYTES), new Uint8Array(CHUNK_BYTES)];
+  const read = async (/** @type {number} */ i) => {
+    const { bytesRead } = await file.read(buffers[i % 2], 0, CHUNK_BYTES, null);
+    return buffers[i % 2].subarray(0, bytesRead);
+  };
+  let next = read(0);
+  try {
+    for (let i = 1; ; i++) {
+      const bytes = await next;
+      if (bytes.length === 0) return;
+      next = read(i);
+      next.catch(() => {}); // seen by the await above, unless the loop is left first: then nobody asks
+      yield bytes;
+    }
+  } finally {
+    await next.catch(() => {});
+    await file.close();
+  }
+}
+
+/**
+ * Opens a file for reading.
+ * @param {string} path
+ * @returns {Promise<{ total: number | undefined, chunks: AsyncGenerator<Uint8Array, void> }>} total: undefined for a
+ *   pipe or device; chunks: as chunksOf, of which one at least must be asked for, or the file stays open
+ */
+export async function openFile(path) {
   const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
   const fail = (/** @type {any} */ cause) => {
     const said = { ENOENT: 'there is no such file', EACCES: 'permission denied', EISDIR: 'it is a folder' }[
@@ -98,27 +128,19 @@ export async function openFile(path, chunkBytes) {
     return new ModelError('FILE', `cannot read ${path}: ${said ?? cause.message}`, { cause });
   };
   const file = await fs.open(path).catch((cause) => Promise.reject(fail(cause)));
-  let buffer = new Uint8Array(0);
-  const close = () => {
-    buffer = new Uint8Array(0); // whoever still holds the file, holds no chunk
-    return file.close();
-  };
   try {
     const stat = await file.stat();
     if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
-    return {
-      /** undefined for a pipe or device */
-      total: stat.isFile() ? stat.size : undefined,
-      /** The next bytes, valid until the next call; empty at the end. */
-      read: async () => {
-        if (buffer.length === 0) buffer = new Uint8Array(chunkBytes);
-        const { bytesRead } = await file.read(buffer, 0, chunkBytes, null).catch((cause) => Promise.reject(fail(cause)));
-        return buffer.subarray(0, bytesRead);
-      },
-      close,
+    const chunks = async function* () {
+      try {
+        yield* chunksOf(file);
+      } catch (cause) {
+        throw fail(cause);
+      }
     };
+    return { total: stat.isFile() ? stat.size : undefined, chunks: chunks() };
   } catch (cause) {
-    await close();
+    await file.close();
     throw fail(cause);
   }
 }
@@ -150,17 +172,7 @@ export async function nodeStore(name) {
       throw error;
     });
     if (!handle) return undefined;
-    const { size } = await handle.stat();
-    return {
-      size,
-      /* A new MiB takes longer to be given than to be read: its pages are cleared one by one. */
-      async read(/** @type {number} */ from, /** @type {number} */ to, /** @type {Uint8Array | undefined} */ used) {
-        const buffer = used ? new Uint8Array(used.buffer, 0, to - from) : new Uint8Array(to - from);
-        const { bytesRead } = await handle.read(buffer, 0, buffer.length, from);
-        return buffer.subarray(0, bytesRead);
-      },
-      close: () => handle.close(),
-    };
+    return chunksOf(handle);
   };
   return {
     list: () => fs.readdir(folder),
@@ -174,8 +186,8 @@ export async function nodeStore(name) {
           for (let done = 0; done < bytes.length;) done += (await handle.write(bytes, done, bytes.length - done, at + done)).bytesWritten;
           at += bytes.length;
         },
-        async close() {
-          await handle.sync();
+        async close(lasting = true) {
+          if (lasting) await handle.sync();
           await handle.close();
         },
       };

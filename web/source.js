@@ -7,7 +7,7 @@
  */
 
 import { sha256 as nobleHash } from '@noble/hashes/sha2.js';
-import { openThrough } from './cache.js';
+import { openThrough } from './copy.js';
 import { CHUNK_BYTES } from './describe.js';
 import { Restart, download } from './download.js';
 import { ModelError } from './errors.js';
@@ -151,15 +151,11 @@ async function openUrl(origin, { cache = false, report = { files: 0, kept: 0, wa
  * @returns {Promise<Opened>}
  */
 async function openPath({ name }, signal) {
-  const file = await openFile(name, CHUNK_BYTES);
+  const file = await openFile(name);
   const chunks = async function* () {
-    try {
-      for (let bytes; (bytes = await file.read()).length > 0; ) {
-        signal.throwIfAborted();
-        yield bytes;
-      }
-    } finally {
-      await file.close();
+    for await (const bytes of file.chunks) {
+      signal.throwIfAborted();
+      yield bytes;
     }
   };
   return { name, total: file.total, exact: true, chunks: chunks() };

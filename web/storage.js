@@ -24,6 +24,15 @@ export async function openStore(name) {
   }
 }
 
+/** @param {ReadableStreamDefaultReader<Uint8Array>} reader */
+async function* streamed(reader) {
+  try {
+    for (let next; !(next = await reader.read()).done; ) yield next.value;
+  } finally {
+    await reader.cancel();
+  }
+}
+
 /**
  * @param {FileSystemDirectoryHandle} folder
  * @param {string} cache
@@ -44,12 +53,7 @@ function browserStore(folder, cache) {
     async open(name) {
       const handle = await folder.getFileHandle(name).catch(absent);
       if (!handle) return undefined;
-      const file = await handle.getFile();
-      return {
-        size: file.size,
-        read: async (from, to) => new Uint8Array(await file.slice(from, to).arrayBuffer()),
-        async close() {},
-      };
+      return streamed((await handle.getFile()).stream().getReader());
     },
     async write(name, keep) {
       const handle = /** @type {any} */ (await folder.getFileHandle(name, { create: true }));
@@ -62,8 +66,8 @@ function browserStore(folder, cache) {
           if (written !== bytes.length) throw new DOMException(`${written} of ${bytes.length} bytes were written`, 'QuotaExceededError');
           at += written;
         },
-        async close() {
-          access.flush();
+        async close(lasting = true) {
+          if (lasting) access.flush();
           access.close();
         },
       };

@@ -1,6 +1,7 @@
 /* small-store.js: a Store of web/cache.js in memory, that runs full or dies, and what takes bytes through one. */
 import assert from 'node:assert/strict';
-import { BLOCK_BYTES, openThrough } from '../../web/cache.js';
+import { BLOCK_BYTES } from '../../web/cache.js';
+import { openThrough } from '../../web/copy.js';
 import { Restart } from '../../web/download.js';
 
 const MOST_BYTES = 2 ** 26;
@@ -12,7 +13,7 @@ export function smallStore(quota, told = quota) {
   const store = {
     files,
     list: async () => [...files.keys()],
-    open: async (name) => (files.has(name) ? { size: files.get(name).length, read: async (from, to) => files.get(name).slice(from, to), close: async () => {} } : undefined),
+    open: async (name) => (files.has(name) ? inChunks(files.get(name), 300_000) : undefined),
     async write(name, keep) {
       const old = (files.get(name) ?? new Uint8Array(0)).slice(0, keep);
       const buffer = new ArrayBuffer(old.length, { maxByteLength: MOST_BYTES });
@@ -41,6 +42,10 @@ export function smallStore(quota, told = quota) {
   return store;
 }
 
+async function* inChunks(bytes, length) {
+  for (let at = 0; at < bytes.length; at += length) yield bytes.slice(at, at + length);
+}
+
 /** `dyingAfter(n)`: the same store for whom n steps that change something succeed, then nothing happens any more. */
 function mortal() {
   let die;
@@ -64,10 +69,7 @@ function mortal() {
 /** Takes `bytes` through the store, begun again where it wants that; what the report says. */
 export async function through(store, url, bytes) {
   const report = { files: 1, kept: 0, warnings: [] };
-  const chunks = async function* (from) {
-    for (let at = from; at < bytes.length; at += 700_000) yield bytes.subarray(at, at + 700_000);
-  };
-  const download = async (resume) => ({ name: url, total: bytes.length, exact: true, etag: '"one"', chunks: chunks(resume?.from ?? 0) });
+  const download = async (resume) => ({ name: url, total: bytes.length, exact: true, etag: '"one"', chunks: inChunks(bytes.subarray(resume?.from ?? 0), 700_000) });
   const once = async () => {
     const source = await openThrough(store, url, { header: false, report, download, verify: (source) => source });
     try {
