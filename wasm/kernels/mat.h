@@ -215,20 +215,22 @@ INLINE void mat_tile(const struct mat_form *f, const struct mat_panel *p, const 
 enum { MAT_FIRST = 8 };
 INLINE void mat_first_tiles(const struct mat_form *f, struct mat_panel *p, const uint8_t *w, const struct act *x,
                             size_t n_blocks, size_t k, size_t n, float *y, size_t y_stride, uint32_t n_tokens,
-                            uint32_t n_runs, uint32_t run_groups) {
+                            uint32_t n_runs, uint32_t run_groups, bool keep) {
   const size_t run = run_groups * n_blocks * f->block_bytes, y_run = 16 * (size_t)run_groups;
   v128_t sums[MAT_RUNS][MAT_FIRST / 2][8];
   for (uint32_t i = 0; i < n_runs; i++) {
-    p[i].packed = w + i * run;
     for (uint32_t t = 0; t < n_tokens; t += 2)
       mat_load_sums(sums[i][t / 2], y + i * y_run + t * y_stride, y + i * y_run + (t + 1) * y_stride, k);
   }
   for (size_t b = 0; b < n; b++, w += f->block_bytes)
     ROLLED for (uint32_t i = 0; i < n_runs; i++) {
-      mat_unpack_block(f, p + i, b, w + i * run);
+      struct mat_panel *to = keep ? p + i : p;
+      const size_t at = keep ? b : 0;
+      to->packed = w + i * run - at * f->block_bytes;
+      mat_unpack_block(f, to, at, w + i * run);
       size_t bt = k + b;
       ROLLED for (uint32_t t = 0; t < n_tokens; t += 2, bt += 2 * n_blocks)
-        mat_tile_block(f, p + i, b, x, bt, bt + n_blocks, sums[i][t / 2]);
+        mat_tile_block(f, to, at, x, bt, bt + n_blocks, sums[i][t / 2]);
     }
   for (uint32_t i = 0; i < n_runs; i++)
     for (uint32_t t = 0; t < n_tokens; t += 2)
@@ -246,7 +248,7 @@ INLINE void mat_prefill(const struct mat_form *f, const uint8_t *w, const struct
         const size_t n = LM_MIN(n_blocks - k, (size_t)PANEL_BLOCKS);
         float *yg = y + 16 * (size_t)g;
         mat_first_tiles(f, p, w + (g * n_blocks + k) * f->block_bytes, x, n_blocks, k, n, yg, y_stride, n_first, n_runs,
-                        n_each);
+                        n_each, n_first < n_tokens);
         for (uint32_t i = 0; i < n_runs; i++, yg += 16 * (size_t)n_each)
           for (uint32_t t = n_first; t < n_tokens; t += 2)
             mat_tile(f, p + i, x, t, n_blocks, k, n, yg + t * y_stride, yg + (t + 1) * y_stride);
