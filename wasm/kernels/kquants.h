@@ -341,5 +341,10 @@ INLINE void kquant_mat(const struct kquant_form *f, bool u7, const uint8_t *w, c
       for (uint32_t t = 0; t < whole; t += 4)
         kquant_tile(f, u7, p, x, t, n_blocks, k, n, y + t * y_stride + 8 * (size_t)g, y_stride);
     }
-  for (uint32_t t = whole; t < n_tokens; t++) kquant_decode(f, u7, w, x, t, y + t * y_stride, n_groups, n_blocks);
+  const size_t group_bytes = kquant_group_bytes(f, n_blocks);
+  const uint32_t slice = mat_slice(n_groups, group_bytes, n_tokens - whole);
+  for (uint32_t g = 0; g < n_groups; g += slice)
+    for (uint32_t t = whole; t < n_tokens; t++)
+      kquant_decode(f, u7, w + g * group_bytes, x, t, y + t * y_stride + 8 * (size_t)g, LM_MIN(slice, n_groups - g),
+                    n_blocks);
 }

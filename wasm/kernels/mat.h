@@ -257,11 +257,22 @@ INLINE void mat_prefill(const struct mat_form *f, const uint8_t *w, const struct
   }
 }
 
-/* mat of struct mat_kernels: pairs of tokens by tiles, a last one by decode. */
+/* Groups that decode takes of one token before the next token's turn: so many that they are still in L2 then. */
+enum { MAT_SLICE = 128 * 1024 };
+INLINE uint32_t mat_slice(uint32_t n_groups, size_t group_bytes, uint32_t n_tokens) {
+  const size_t rounds = MAT_SLICE / (MAT_RUNS * group_bytes);
+  return n_tokens == 1 ? n_groups : LM_MIN(n_groups, MAT_RUNS * (uint32_t)LM_MAX(rounds, (size_t)1));
+}
+
+/* mat of struct mat_kernels: pairs of tokens by tiles, which pay from four tokens on, what is left by decode. */
 INLINE void mat_quantised(const struct mat_form *f, const uint8_t *w, const struct act *x, float *y, size_t y_stride,
                           uint32_t n_groups, uint32_t n_cols, uint32_t n_tokens, struct mat_panel *p) {
   const size_t n_blocks = n_cols / 32;
-  const uint32_t even = n_tokens & ~1u;
+  const size_t group_bytes = n_blocks * f->block_bytes;
+  const uint32_t even = n_tokens < 4 ? 0 : n_tokens & ~1u;
   if (even) mat_prefill(f, w, x, y, y_stride, n_groups, n_blocks, even, p);
-  if (even < n_tokens) mat_decode(f, w, x, even, y + even * y_stride, n_groups, n_blocks);
+  const uint32_t slice = mat_slice(n_groups, group_bytes, n_tokens - even);
+  for (uint32_t g = 0; g < n_groups; g += slice)
+    for (uint32_t t = even; t < n_tokens; t++)
+      mat_decode(f, w + g * group_bytes, x, t, y + t * y_stride + 16 * (size_t)g, LM_MIN(slice, n_groups - g), n_blocks);
 }
