@@ -21,18 +21,12 @@ const BLOCKS_PER_NOTE = 16;
 let hasher;
 
 /**
- * What tells that a block is as it was written. XXH64, as damage is meant and no forgery: who can write the block can
- * write the note. SHA-256 took a quarter of a load.
+ * XXH64, which tells that a block is as it was written, and names a copy after its URL. Damage is meant and no forgery:
+ * who can write the block can write the note, which has the URL too. SHA-256 took a quarter of a load.
  */
-async function blockHash() {
+async function makeHash() {
   const hash = await (hasher ??= createXXHash64());
-  return (/** @type {Uint8Array} */ block) => hash.init().update(block).digest('hex');
-}
-
-/** @param {string} url */
-async function keyOf(url) {
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(url)));
-  return Array.from(digest.subarray(0, 16), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return (/** @type {Uint8Array | string} */ bytes) => hash.init().update(bytes).digest('hex');
 }
 
 /**
@@ -68,7 +62,7 @@ async function* inBlocks(chunks, bytes) {
  * @param {() => Promise<void>} drop
  */
 async function* blocksOf(store, name, note, drop) {
-  const hashOf = await blockHash();
+  const hashOf = await makeHash();
   let good = 0;
   let cause;
   try {
@@ -114,7 +108,7 @@ function refusal(error, { usage, quota }) {
  * @returns {Promise<Opened>}
  */
 export async function openThrough(store, url, { header, report, download, verify }) {
-  const key = await keyOf(url);
+  const key = (await makeHash())(url);
   let release;
   try {
     const note = await readNote(store, `${key}.json`);
@@ -249,7 +243,7 @@ class Copy {
 
   async #writeBlock() {
     const block = this.#block.subarray(0, this.#filled);
-    const hash = (await blockHash())(block);
+    const hash = (await makeHash())(block);
     await /** @type {Writer} */ (this.#writer).write(block);
     this.#note.hashes.push(hash);
     this.#note.bytes += block.length;
