@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
 import { BLOCK_BYTES, listModels } from '../web/cache.js';
+import { openThrough } from '../web/copy.js';
 import { estimate, load, models, persist } from '../web/index.js';
 import { good } from './kit/command-line.js';
 import { sha256 } from './kit/fixtures.js';
@@ -190,4 +191,30 @@ test('where storage runs out the longest unused copies make room; what does not 
   assert.match(refused.warnings.join(), /quota is exceeded/);
   assert.deepEqual([...lying.files.keys()].filter((name) => /part|new/.test(name)), [], 'nothing half is left');
   assert.equal((await through(lying, 'a', bytes)).kept, 1, 'the copy that was there is still there');
+});
+
+test('only damage drops a copy: not a file that could not be opened, nor one that could not be closed', async () => {
+  const bytes = new Uint8Array(2.5 * BLOCK_BYTES).map((_, i) => i * 7);
+  const store = smallStore(1e9);
+  await through(store, 'a', bytes);
+  const kept = [...store.files.keys()];
+  const ofTheCopy = (open) => ({ ...store, open: (name) => (name.endsWith('.gguf') ? open(name) : store.open(name)) });
+  const busy = ofTheCopy(() => Promise.reject(new Error('EMFILE')));
+  await assert.rejects(through(busy, 'a', bytes), /EMFILE/);
+  const stuck = ofTheCopy(async (name) => {
+    const chunks = await store.open(name);
+    return (async function* () {
+      try {
+        yield* chunks;
+      } finally {
+        throw new Error('EIO');
+      }
+    })();
+  });
+  const source = await openThrough(stuck, 'a', { header: true, report: { files: 0, kept: 0, warnings: [] }, verify: (s) => s });
+  await assert.rejects(async () => {
+    for await (const chunk of source.chunks) if (chunk.length) break;
+  }, /EIO/);
+  assert.deepEqual([...store.files.keys()], kept);
+  assert.equal((await through(store, 'a', bytes)).kept, 1);
 });

@@ -1,6 +1,8 @@
 /* web/source.js: every kind of source, every fault of a server, and how many bytes JS holds meanwhile. */
 import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -294,6 +296,23 @@ test('leaving the loop closes the source, and so does never beginning it', async
     const deadline = performance.now() + 2000;
     while (server.open() > 0 && performance.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 10));
     assert.equal(server.open(), 0);
+  }
+});
+
+test('a pipe is read to its end, and left without waiting for its writer', { timeout: 10_000 }, async (t) => {
+  if (process.platform === 'win32') return t.skip('skipped: Windows has no named pipes in folders');
+  const fifo = join(folder, 'fifo');
+  execFileSync('mkfifo', [fifo]);
+  const write = (then) => spawn('sh', ['-c', `exec 3>"$1"; cat "$2" >&3; ${then}`, 'sh', fifo, path], { stdio: 'ignore' });
+  const writer = write('exit');
+  assert.deepEqual(await read(await open(fifo)), FILE);
+  assert.equal(writer.exitCode ?? (await once(writer, 'exit'))[0], 0);
+  const waiting = write('exec sleep 60');
+  try {
+    for await (const chunk of (await open(fifo)).chunks) if (chunk.length > 0) break;
+    assert.equal(waiting.exitCode, null);
+  } finally {
+    waiting.kill();
   }
 });
 

@@ -25,13 +25,17 @@ let hasher;
  * who can write the block can write the note, which has the URL too. SHA-256 took a quarter of a load.
  */
 async function makeHash() {
-  const hash = await (hasher ??= createXXHash64());
+  hasher ??= createXXHash64().catch((error) => {
+    hasher = undefined; // the next load asks again
+    throw error;
+  });
+  const hash = await hasher;
   return (/** @type {Uint8Array | string} */ bytes) => hash.init().update(bytes).digest('hex');
 }
 
 /**
  * The first bytes in blocks, of which each is good until the next.
- * @param {AsyncIterable<Uint8Array>} chunks
+ * @param {AsyncIterable<Uint8Array> | Iterable<Uint8Array>} chunks
  * @param {number} bytes
  */
 async function* inBlocks(chunks, bytes) {
@@ -63,15 +67,20 @@ async function* inBlocks(chunks, bytes) {
  */
 async function* blocksOf(store, name, note, drop) {
   const hashOf = await makeHash();
+  const chunks = await store.open(name); // a failure says nothing of the copy
   let good = 0;
+  let inUse = false;
   let cause;
   try {
-    for await (const block of inBlocks((await store.open(name)) ?? (async function* () {})(), note.bytes)) {
+    for await (const block of inBlocks(chunks ?? [], note.bytes)) {
       if (hashOf(block) !== note.hashes[good]) break;
       good++;
+      inUse = true;
       yield block;
+      inUse = false;
     }
   } catch (error) {
+    if (inUse) throw error; // the loop was left, and the file could not be closed
     cause = error; // not to be read is as good as damaged
   }
   if (good === note.hashes.length) return;
@@ -108,9 +117,10 @@ function refusal(error, { usage, quota }) {
  * @returns {Promise<Opened>}
  */
 export async function openThrough(store, url, { header, report, download, verify }) {
-  const key = (await makeHash())(url);
+  let key = '';
   let release;
   try {
+    key = (await makeHash())(url);
     const note = await readNote(store, `${key}.json`);
     if (note?.url === url) {
       if (!header) report.kept++;

@@ -88,24 +88,30 @@ export const fileUrl = (address) =>
 const CHUNK_BYTES = 1 << 20;
 
 /**
- * A file's bytes, to be read once: a chunk is in use while the next is read into the other of two buffers.
+ * A file's bytes, to be read once: a chunk is in use while the next is read into the other of two buffers. Not of a
+ * pipe: whoever leaves the loop would wait for its writer.
  * @param {import('node:fs/promises').FileHandle} file closed when all is read, or the loop is left
+ * @param {number | undefined} total bytes; undefined: a pipe or device
  * @returns {AsyncGenerator<Uint8Array, void>}
  */
-async function* chunksOf(file) {
-  const buffers = [new Uint8Array(CHUNK_BYTES), new Uint8Array(CHUNK_BYTES)];
+async function* chunksOf(file, total) {
+  const length = Math.max(1, Math.min(CHUNK_BYTES, total ?? CHUNK_BYTES));
+  /** @type {Uint8Array[]} */
+  const buffers = [];
   const read = async (/** @type {number} */ i) => {
-    const { bytesRead } = await file.read(buffers[i % 2], 0, CHUNK_BYTES, null);
-    return buffers[i % 2].subarray(0, bytesRead);
+    const buffer = (buffers[i % 2] ??= new Uint8Array(length));
+    const { bytesRead } = await file.read(buffer, 0, length, null);
+    return buffer.subarray(0, bytesRead);
   };
   let next = read(0);
   try {
     for (let i = 1; ; i++) {
       const bytes = await next;
       if (bytes.length === 0) return;
-      next = read(i);
+      if (total !== undefined) next = read(i);
       next.catch(() => {}); // seen by the await above, unless the loop is left first: then nobody asks
       yield bytes;
+      if (total === undefined) next = read(i);
     }
   } finally {
     await next.catch(() => {});
@@ -131,14 +137,15 @@ export async function openFile(path) {
   try {
     const stat = await file.stat();
     if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
+    const total = stat.isFile() ? stat.size : undefined;
     const chunks = async function* () {
       try {
-        yield* chunksOf(file);
+        yield* chunksOf(file, total);
       } catch (cause) {
         throw fail(cause);
       }
     };
-    return { total: stat.isFile() ? stat.size : undefined, chunks: chunks() };
+    return { total, chunks: chunks() };
   } catch (cause) {
     await file.close();
     throw fail(cause);
@@ -172,7 +179,7 @@ export async function nodeStore(name) {
       throw error;
     });
     if (!handle) return undefined;
-    return chunksOf(handle);
+    return chunksOf(handle, (await handle.stat()).size);
   };
   return {
     list: () => fs.readdir(folder),

@@ -29,7 +29,7 @@ async function* streamed(reader) {
   try {
     for (let next; !(next = await reader.read()).done; ) yield next.value;
   } finally {
-    await reader.cancel();
+    await reader.cancel().catch(() => {}); // it had failed: read() has said so
   }
 }
 

@@ -210,8 +210,9 @@ INLINE void mat_tile(const struct mat_form *f, const struct mat_panel *p, const 
   mat_store_sums(c, y0, y1);
 }
 
-/* The same for the first tokens and a group of each run, unpacked meanwhile to p[run]: what is computed between two
- * blocks hides the time that memory takes. w: block k of the first run; y: its sums of token 0. */
+/* The same for the first tokens and a group of each run, unpacked meanwhile: what is computed between two blocks hides
+ * the time that memory takes. keep: to p[run], for tokens to come; else each block takes the place of the one before,
+ * which stays in L1 (2 tokens 1.24 times as fast). w: block k of the first run; y: its sums of token 0. */
 enum { MAT_FIRST = 8 };
 INLINE void mat_first_tiles(const struct mat_form *f, struct mat_panel *p, const uint8_t *w, const struct act *x,
                             size_t n_blocks, size_t k, size_t n, float *y, size_t y_stride, uint32_t n_tokens,
@@ -274,5 +275,6 @@ INLINE void mat_quantised(const struct mat_form *f, const uint8_t *w, const stru
   const uint32_t slice = mat_slice(n_groups, group_bytes, n_tokens - even);
   for (uint32_t g = 0; g < n_groups; g += slice)
     for (uint32_t t = even; t < n_tokens; t++)
-      mat_decode(f, w + g * group_bytes, x, t, y + t * y_stride + 16 * (size_t)g, LM_MIN(slice, n_groups - g), n_blocks);
+      mat_decode(f, w + g * group_bytes, x, t, y + t * y_stride + 16 * (size_t)g, LM_MIN(slice, n_groups - g),
+                 n_blocks);
 }
