@@ -7,7 +7,7 @@ import { ModelError } from './errors.js';
 import { Engine } from './evaluator.js';
 import { chooseVariant, support, wideVariant } from './features.js';
 import { ADDRESSABLE, ADDRESSABLE_WIDE, Instance, WINDOW_BYTES, createMemory } from './instance.js';
-import { absolutePath, onNode, openFile } from './node.js';
+import { absolutePath, onNode, readFile } from './node.js';
 import { overridesOf, ropeOf, warningsOf } from './rope.js';
 import { Threads, chooseThreads } from './threads.js';
 
@@ -54,7 +54,7 @@ const SMALL_MODEL = 500e6;
  */
 async function readAsset(address) {
   const url = new URL(address, globalThis.location?.href);
-  if (url.protocol === 'file:' && onNode()) return readWholeFile(absolutePath(url));
+  if (url.protocol === 'file:' && onNode()) return readFile(absolutePath(url));
   try {
     const response = await fetch(url);
     if (!response.ok) throw new Error(`status ${response.status}`);
@@ -67,13 +67,6 @@ async function readAsset(address) {
       { cause },
     );
   }
-}
-
-/** @param {string} path */
-async function readWholeFile(path) {
-  const parts = [];
-  for await (const chunk of (await openFile(path)).chunks) parts.push(chunk.slice());
-  return new Blob(parts).arrayBuffer();
 }
 
 /**

@@ -119,6 +119,23 @@ async function* chunksOf(file, total) {
   }
 }
 
+/** @param {string} path @param {any} cause */
+function unreadable(path, cause) {
+  const said = { ENOENT: 'there is no such file', EACCES: 'permission denied', EISDIR: 'it is a folder' }[
+    /** @type {string} */ (cause.code)
+  ];
+  return new ModelError('FILE', `cannot read ${path}: ${said ?? cause.message}`, { cause });
+}
+
+/**
+ * A small file's bytes.
+ * @param {string} path
+ */
+export async function readFile(path) {
+  const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
+  return fs.readFile(path).catch((cause) => Promise.reject(unreadable(path, cause)));
+}
+
 /**
  * Opens a file for reading.
  * @param {string} path
@@ -127,13 +144,7 @@ async function* chunksOf(file, total) {
  */
 export async function openFile(path) {
   const fs = /** @type {typeof import('node:fs/promises')} */ (builtin('fs/promises'));
-  const fail = (/** @type {any} */ cause) => {
-    const said = { ENOENT: 'there is no such file', EACCES: 'permission denied', EISDIR: 'it is a folder' }[
-      /** @type {string} */ (cause.code)
-    ];
-    return new ModelError('FILE', `cannot read ${path}: ${said ?? cause.message}`, { cause });
-  };
-  const file = await fs.open(path).catch((cause) => Promise.reject(fail(cause)));
+  const file = await fs.open(path).catch((cause) => Promise.reject(unreadable(path, cause)));
   try {
     const stat = await file.stat();
     if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
@@ -142,13 +153,13 @@ export async function openFile(path) {
       try {
         yield* chunksOf(file, total);
       } catch (cause) {
-        throw fail(cause);
+        throw unreadable(path, cause);
       }
     };
     return { total, chunks: chunks() };
   } catch (cause) {
     await file.close();
-    throw fail(cause);
+    throw unreadable(path, cause);
   }
 }
 
@@ -185,8 +196,8 @@ export async function nodeStore(name) {
     list: () => fs.readdir(folder),
     open,
     async write(file, keep) {
-      const handle = await fs.open(full(file), keep > 0 ? 'r+' : 'w');
-      await handle.truncate(keep);
+      const handle = await fs.open(full(file), keep > 0 ? 'r+' : 'w'); // 'w' empties it
+      if (keep > 0) await handle.truncate(keep);
       let at = keep;
       return {
         async write(bytes) {
