@@ -95,8 +95,8 @@ export interface LoadOptions {
   contextLength?: number;
   /**
    * Type of the key/value cache. Default: 'q16', integers of 14 bits with one scale per head: as near as 'f16', which
-   * takes 1 to 3 % less memory (heads of 64 and more) and more time. 'q8_0' takes 0.53 of its memory, 'q4_0' 0.28; both take heads of whole
-   * blocks of 32 values.
+   * takes 1 to 3 % less memory (heads of 64 and more) and more time. 'q8_0' takes 0.53 of its memory, 'q4_0' 0.28; both
+   * take heads of whole blocks of 32 values.
    */
   kvType?: KvType;
   /** 8-bit ('fast') or 15-bit ('high') activations for quantised weights. Default: 'high' below 500 million parameters. */

@@ -220,17 +220,18 @@ static void check_types(const uint32_t *types, size_t n_types, const struct shap
     }
 }
 
-/* Types of the strips share all loops but one function: fewer shapes will do. */
+/* Types of the strips share all loops but one function: fewer shapes will do. Two and three tokens with many rows go
+ * slice by slice (MAT_SLICE), five with more than 1,024 columns through two panels. */
 static void check_products(void) {
   static const uint32_t types[] = {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_1};
-  static const struct shape shapes[] = {{16, 32, 65},  {17, 32, 2},   {31, 32, 3},  {48, 96, 5},
-                                        {17, 8192, 2}, {16, 8192, 1}, {31, 2080, 3}};
+  static const struct shape shapes[] = {{16, 32, 65},  {17, 32, 2},   {31, 32, 3},  {48, 1056, 5},
+                                        {17, 8192, 2}, {16, 8192, 1}, {65, 2080, 3}};
   check_types(types, LM_COUNT(types), shapes, LM_COUNT(shapes));
   static const uint32_t blocks[] = {QUANT_Q5_0, QUANT_Q5_1, QUANT_IQ4_NL};
   static const struct shape block_shapes[] = {{17, 32, 5}, {15, 2080, 3}, {16, 96, 1}};
   check_types(blocks, LM_COUNT(blocks), block_shapes, LM_COUNT(block_shapes));
   static const uint32_t superblocks[] = {QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_XS};
-  static const struct shape superblock_shapes[] = {{9, 256, 9}, {7, 1280, 6}, {8, 512, 1}};
+  static const struct shape superblock_shapes[] = {{9, 256, 9}, {7, 1280, 6}, {8, 512, 1}, {33, 8192, 3}};
   check_types(superblocks, LM_COUNT(superblocks), superblock_shapes, LM_COUNT(superblock_shapes));
   static const uint32_t odd_cols[] = {1, 172, 1025};
   for (size_t i = 0; i < 3 * LM_COUNT(odd_cols); i++)

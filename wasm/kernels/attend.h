@@ -1,8 +1,8 @@
 /* attend.h: what attention over a chunk of floats (attend.c) and of integers (attend_ints.c, attend_q16.c) share.
  *
- * A chunk, of q16 aside, is read in runs of 8 positions, taken in turn from its two halves: memory answers two streams side by
- * side faster than one or four. Vectors (the query heads that share the KV head, times the rows of a prompt) go
- * in groups of four, whose sums stay in registers. */
+ * A chunk, of q16 aside, is read in runs of 8 positions, taken in turn from its two halves: memory answers two streams
+ * side by side faster than one or four. Vectors (the query heads that share the KV head, times the rows of a prompt)
+ * go in groups of four, whose sums stay in registers. */
 #pragma once
 #include "exp.h"
 #include "set.h"
